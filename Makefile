@@ -1,0 +1,64 @@
+# Two commands for a newcomer, `make reproduce` and `make test`. Each sets up all it needs.
+SHELL := bash
+.DEFAULT_GOAL := help
+.PHONY: help reproduce test check bench docs
+
+PYTHON ?= python3
+BIN := .venv/bin
+EXTRAS := torch,report,fast,dev
+BENCHMARKS := vectors budget peers memory
+
+# Our processes, not BLAS, use the cores: two test workers, or one benchmark.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
+
+help:
+	@echo "make reproduce   run the studies, print their tables, write one HTML report to out/"
+	@echo "make test        run the tests, with branch coverage of the core"
+	@echo "make check       format, lint, types, import contracts, doctests"
+	@echo "make bench       speed and quality against other libraries, on this machine"
+	@echo "make docs        build the documentation into site/"
+
+reproduce: .venv/.ready
+	$(BIN)/distinctkv reproduce --quick --out out
+
+test: .venv/.ready
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
+
+check: .venv/.ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest -q --doctest-modules src
+
+bench: .venv/.bench
+	@for name in $(BENCHMARKS); do \
+	  echo "== benchmarks.$$name"; $(ONE_THREAD) $(BIN)/python -m benchmarks.$$name || exit 1; done
+
+docs: .venv/.ready
+	$(BIN)/zensical build --clean --strict --config-file mkdocs.yml
+
+# uv does not read pip's settings, so it is handed pip's folder of wheels; where that has no CPU
+# build of torch, uv knows the index that does. pip is the way out where uv cannot be had.
+LINKS = $${UV_FIND_LINKS:-$${PIP_FIND_LINKS:-$$($(BIN)/python -m pip config get global.find-links 2>/dev/null)}}
+define install
+	@links=$$(echo $(LINKS) | tr ' ' ','); \
+	uv() { UV_FIND_LINKS="$$links" $(BIN)/uv pip install -q --python $(BIN)/python "$$@"; }; \
+	pip() { $(BIN)/python -m pip install -q "$$@"; }; \
+	what=(-c constraints.txt -e ".[$(1)]"); \
+	{ pip uv && { uv "$${what[@]}" || uv --torch-backend cpu "$${what[@]}"; }; } \
+	|| { echo "uv could not do it, trying pip"; pip "$${what[@]}"; } \
+	|| { echo "set-up failed: no index or folder (PIP_FIND_LINKS) offers constraints.txt"; exit 1; }
+endef
+
+.venv/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	@echo "setting up .venv (once; minutes on a slow line)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv
+	$(call install,$(EXTRAS))
+	@touch $@
+
+.venv/.bench: .venv/.ready
+	@echo "installing the libraries to compare with"
+	$(call install,bench)
+	@touch $@

@@ -1,0 +1,47 @@
+"""Seeds, Hypothesis profiles, and when a marked test is skipped."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+# `ci` draws the same examples in every run; `pytest --hypothesis-profile=nightly` draws new ones.
+settings.register_profile(
+    "ci",
+    derandomize=True,
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile(
+    "nightly",
+    max_examples=1000,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def seed(pytestconfig) -> int:
+    """The one seed of a run: 0, or in the nightly profile the one pytest-randomly drew."""
+    if pytestconfig.getoption("--hypothesis-profile") != "nightly":
+        return 0
+    return int(pytestconfig.getoption("randomly_seed"))
+
+
+@pytest.fixture
+def rng(seed) -> np.random.Generator:
+    """A fresh generator on the seed."""
+    return np.random.default_rng(seed)
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("data") and not os.environ.get("DISTINCTKV_DATA"):
+        pytest.skip("DISTINCTKV_DATA does not name a folder of real streams")
+    if item.get_closest_marker("gpu"):
+        torch = pytest.importorskip("torch")
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
