@@ -1,0 +1,129 @@
+"""Merging one set of slots into another, so that caches built on shards become one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .engines import blocked
+from .policy import Concentration
+from .rule import distances, from_distance
+from .slots import Ints, Slots
+
+
+def absorb(
+    slots: Slots,
+    concentration: Concentration,
+    other: Slots,
+    values: NDArray[Any] | None,
+    offset: int,
+) -> Ints:
+    """Run the rule over the other's slots, oldest first; the id here of each.
+
+    The other's stream counts as having come after ours, ``offset`` tokens on: our usage decays by
+    its length, and its temperature is carried on from ours.
+    """
+    order = np.argsort(other["ids"])
+    theirs = {name: other[name][order] for name in other.columns if name != "values"}
+    payload = None if values is None else values[order]
+    theirs["usage"] = theirs["usage"] / other.worth
+    slots["usage"][:] *= concentration.decay**other.tokens / slots.worth
+    cooled = (1 - concentration.rate) ** other.tokens * slots.temperature
+    temperature = min(1.0, cooled + other.temperature)
+    slots.worth = 1.0
+    ids = np.empty(len(order), np.int64)
+    step = blocked.CHUNK if slots.merge.key == "first" else 1
+    for start in range(0, len(order), step):
+        part = slice(start, start + step)
+        some = {name: column[part] for name, column in theirs.items()}
+        ids[part] = _take(
+            slots, concentration, some, None if payload is None else payload[part], offset
+        )
+    slots.tokens += other.tokens
+    slots.temperature = temperature
+    shrink(slots, concentration)
+    return ids
+
+
+def shrink(slots: Slots, concentration: Concentration) -> None:
+    """Evict the least used until the budget holds (paper, eq. 6)."""
+    budget = concentration.base + concentration.gain * slots.temperature
+    if slots.n > budget:
+        rank = np.lexsort((slots["ids"], slots["last_seen"], slots["usage"]))
+        slots.take(np.sort(rank[slots.n - int(budget) :]))
+
+
+def _take(
+    slots: Slots,
+    concentration: Concentration,
+    theirs: dict[str, NDArray[Any]],
+    values: NDArray[Any] | None,
+    offset: int,
+) -> Ints:
+    rows, opened = _place(slots, concentration, theirs)
+    first, last = theirs["first_seen"] + offset, theirs["last_seen"] + offset
+    births = np.flatnonzero(opened)
+    start = slots.n
+    slots.append(theirs["keys"][births], first[births], None if values is None else values[births])
+    slots["ids"][start:] = slots.born + np.arange(len(births))
+    slots.born += len(births)
+    if slots.merge.key != "first":
+        _move(slots, theirs, int(rows[0]), fresh=bool(opened[0]))
+    np.add.at(slots["usage"], rows, theirs["usage"])
+    np.add.at(slots["count"], rows, theirs["count"])
+    np.maximum.at(slots["last_seen"], rows, last)
+    if values is not None:
+        if slots.merge.value == "last":
+            slots["values"][rows] = values
+        elif slots.merge.value in ("mean", "counts"):
+            np.add.at(slots["values"], rows, values)
+    ids: Ints = slots["ids"][rows]
+    return ids
+
+
+def _place(
+    slots: Slots, concentration: Concentration, theirs: dict[str, NDArray[Any]]
+) -> tuple[Ints, NDArray[np.bool_]]:
+    """Row of each of their slots here, counting those that open, and whether it opens."""
+    if slots.merge.key == "first":
+        decision = blocked.decide(slots, concentration, theirs["keys"], theirs["usage"])
+        number = slots.n + np.cumsum(decision.opened) - 1
+        fresh = decision.columns >= slots.n
+        rows = decision.columns.copy()
+        rows[fresh] = number[rows[fresh] - slots.n]
+        return rows, decision.opened
+    if slots.n == 0:
+        return np.zeros(1, np.int64), np.ones(1, bool)
+    squared = distances(theirs["keys"][0], slots["keys"])
+    equal = np.flatnonzero(squared == squared.min())
+    row = equal[slots["ids"][equal].argmin()]
+    novel = from_distance(float(squared[row]), slots.metric) > concentration.tau
+    return np.array([slots.n if novel else row]), np.array([novel])
+
+
+def _move(slots: Slots, theirs: dict[str, NDArray[Any]], row: int, fresh: bool) -> None:
+    """Weigh two keys by the tokens behind them; one that follows drift goes over to the later."""
+    weighed = "length" in slots
+    if fresh:
+        if weighed:
+            slots["length"][row] = theirs["length"][0]
+        return
+    ours, n_ours = slots["keys"][row].astype(np.float64), int(slots["count"][row])
+    new, n_new = theirs["keys"][0].astype(np.float64), int(theirs["count"][0])
+    if slots.merge.key == "ema":
+        part = 1 - (1 - slots.merge.pace) ** n_new
+    else:
+        part = n_new / (n_ours + n_new)
+        if weighed:
+            ours, new = ours * slots["length"][row], new * theirs["length"][0]
+    moved = ours + part * (new - ours)
+    if slots.metric == "cosine":
+        length = float(np.sqrt((moved * moved).sum()))
+        if length < 1e-6:
+            return
+        moved = moved / length
+        if weighed:
+            slots["length"][row] = length
+    slots["keys"][row] = moved

@@ -1,0 +1,74 @@
+"""Faster ways to run the same rule: each returns the slot ids of `rule.Rule`, id for id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..policy import Concentration, Merge
+from ..rule import Floats, Keys
+from ..slots import Decision, Ints, Slots
+from . import blocked, ordered
+
+EngineName = Literal["auto", "blocked", "ordered", "compiled"]
+
+
+class Engine(NamedTuple):
+    """A name, how many tokens it takes at a time, and how it decides them."""
+
+    name: str
+    chunk: Callable[[Slots], int]
+    decide: Callable[[Slots, Concentration, Keys, Floats], Decision]
+
+
+BLOCKED = Engine("blocked", blocked.chunk, blocked.decide)
+ORDERED = Engine("ordered", ordered.chunk, ordered.decide)
+COMPILED = Engine("compiled", ordered.chunk, ordered.decide_compiled)
+
+
+def choose(name: EngineName, concentration: Concentration, merge: Merge) -> Engine:
+    """The engine of that name, or the fastest exact one for the policy.
+
+    >>> choose("auto", Concentration.fixed(0.5), Merge()).name
+    'blocked'
+    """
+    plain = merge.key == "first" and not concentration.bounded
+    if name == "blocked" and not plain:
+        raise ValueError(
+            "the blocked engine needs first-occurrence keys and no budget, got "
+            f"key={merge.key!r}, budget {concentration.base}; leave engine='auto'"
+        )
+    if name == "auto":
+        fast = COMPILED if find_spec("numba") else ORDERED
+        return BLOCKED if plain else fast
+    for engine in (BLOCKED, ORDERED, COMPILED):
+        if engine.name == name:
+            if engine is COMPILED:
+                ordered.compiled()
+            return engine
+    raise ValueError(f"engine must be auto, blocked, ordered or compiled, got {name!r}")
+
+
+def write(
+    slots: Slots,
+    concentration: Concentration,
+    engine: Engine,
+    keys: Keys,
+    values: NDArray[Any] | None,
+    times: Ints,
+) -> Ints:
+    """Run the rule over rows that are ready to compare; the ids of their slots."""
+    ids = np.empty(len(keys), np.int64)
+    start, growth = 0, 1 / concentration.decay
+    while start < len(keys):
+        worths = slots.worths(min(engine.chunk(slots), len(keys) - start), growth)
+        part = slice(start, start + len(worths))
+        some = None if values is None else values[part]
+        decision = engine.decide(slots, concentration, keys[part], worths)
+        ids[part] = slots.commit(keys[part], some, times[part], worths, decision)
+        start += len(worths)
+    return ids

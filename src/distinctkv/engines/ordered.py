@@ -1,0 +1,239 @@
+"""Token by token over rows of scores: exact for budgets and for keys that move.
+
+Evicting a slot only blanks a column of the scores, and opening one fills a column, so one product
+per chunk serves them all. `scan` is written so that numba can compile it as it stands; compiled or
+not it takes the same decisions.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from math import inf
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..policy import Concentration
+from ..rule import Floats, Keys
+from ..slots import Bools, Decision, Ints, Slots
+from .geometry import Geometry
+
+# L tokens, S slots before the chunk, N = S + L columns, D key size
+CHUNK = 256
+CELLS = 1 << 22  # scores held at once
+
+
+class Table(NamedTuple):
+    """The columns a scan works on: slots, then one place for each token that may open one."""
+
+    scores: NDArray[Any]  # (L, N), -inf where no slot is
+    tokens: NDArray[Any]  # (L, L) score of each token against each token
+    keys: Keys  # (N, D)
+    ids: Ints
+    usage: Floats
+    hits: Ints
+    last: Ints
+    length: Floats
+    alive: Bools
+
+
+class Numbers(NamedTuple):
+    """The policy as plain numbers."""
+
+    tau: float
+    base: float
+    gain: float
+    rate: float
+    pace: float
+    mean: bool
+    moving: bool
+    cosine: bool
+    halved: bool
+
+
+def chunk(slots: Slots) -> int:
+    """Tokens to take at a time, so that the scores stay in the cache."""
+    most = CHUNK if slots.merge.key == "first" else CHUNK // 4  # a key that moves is rescored
+    return max(16, min(most, CELLS // (slots.n + 1)))
+
+
+def decide(slots: Slots, concentration: Concentration, keys: Keys, worths: Floats) -> Decision:
+    """Decide a chunk in NumPy."""
+    return _decide(slots, concentration, keys, worths, scan)
+
+
+def decide_compiled(
+    slots: Slots, concentration: Concentration, keys: Keys, worths: Floats
+) -> Decision:
+    """Decide a chunk with the scan compiled by numba."""
+    return _decide(slots, concentration, keys, worths, compiled())
+
+
+@cache
+def compiled() -> Any:  # noqa: ANN401
+    """The scan and what it calls, compiled."""
+    try:
+        import numba
+    except ImportError as error:
+        raise ImportError(
+            "the compiled engine needs numba: pip install 'distinctkv[fast]'"
+        ) from error
+    space = dict(globals())
+    for function in (nearest, weakest, move, rescore, scan):
+        plain = FunctionType(function.__code__, space, function.__name__)
+        space[function.__name__] = numba.njit(plain, cache=True)
+    return space["scan"]
+
+
+def _decide(
+    slots: Slots,
+    concentration: Concentration,
+    keys: Keys,
+    worths: Floats,
+    run: Any,  # noqa: ANN401
+) -> Decision:
+    space = Geometry.of(keys, concentration.tau, slots.metric, slots.reach)
+    moving = slots.merge.key != "first"
+    table = _table(slots, space)
+    numbers = Numbers(
+        *(concentration.tau, concentration.base, concentration.gain, concentration.rate),
+        *(slots.merge.pace, slots.merge.key == "mean", moving),
+        *(slots.metric == "cosine", space.halved),
+    )
+    # Keys that move may come within tau of each other, and then certify nothing.
+    sure = np.full(len(keys), inf) if moving else space.sure
+    columns, opened = np.empty(len(keys), np.int64), np.zeros(len(keys), bool)
+    temperature = run(
+        *(table, numbers, keys, space.novel, sure, space.error),
+        *(worths, slots.temperature, slots.born, columns, opened),
+    )
+    evicted = slots.n + opened.sum() - table.alive.sum()
+    moved = (table.keys, table.length) if moving else None
+    return Decision(columns, opened, temperature, table.alive if evicted else None, moved)
+
+
+def _table(slots: Slots, space: Geometry) -> Table:
+    n_tokens, n_slots = len(space.keys), slots.n
+    keys = np.concatenate([slots["keys"], space.keys])
+    scores = space.scores(slice(None), keys)
+    tokens = scores[:, n_slots:].copy()
+    scores[:, n_slots:] = -inf
+
+    def column(name: str, fill: float) -> NDArray[Any]:
+        dtype = slots[name].dtype
+        return np.concatenate([slots[name], np.full(n_tokens, fill, dtype)])
+
+    length = column("length", 1.0) if "length" in slots else np.ones(n_slots + n_tokens)
+    alive = np.arange(n_slots + n_tokens) < n_slots
+    last = column("last_seen", 0)
+    # Only the order of last uses matters here: the chunk's own come after all others.
+    base = int(last.max(initial=0)) + 1
+    last[n_slots:] = base
+    return Table(
+        *(scores, tokens, keys, column("ids", 0), column("usage", 0.0), column("count", 0)),
+        *(last, length, alive),
+    )
+
+
+def scan(
+    table: Table,
+    policy: Numbers,
+    rows: Keys,
+    novel: Floats,
+    sure: Floats,
+    error: Floats,
+    worths: Floats,
+    temperature: float,
+    born: int,
+    columns: Ints,
+    opened: Bools,
+) -> float:
+    """Fill ``columns`` and ``opened``, and the table with what is left; return the temperature."""
+    n_tokens = len(rows)
+    n_before = len(table.ids) - n_tokens
+    n_slots, base = n_before, table.last[-1]
+    for t in range(n_tokens):
+        c, new = nearest(table, policy, rows[t], t, novel[t], sure[t], error[t])
+        if new:
+            c = n_before + t
+            table.ids[c], table.alive[c] = born, True
+            table.scores[t + 1 :, c] = table.tokens[t + 1 :, t]
+            born, n_slots = born + 1, n_slots + 1
+        table.usage[c] += worths[t]
+        table.hits[c] += 1
+        table.last[c] = base + t
+        if policy.moving and not new and move(table, policy, rows[t], c):
+            rescore(table, policy, rows, t, c)
+        columns[t], opened[t] = c, new
+        temperature = (1 - policy.rate) * temperature + policy.rate * new
+        while n_slots > policy.base + policy.gain * temperature:
+            gone = weakest(table, c if new else -1)
+            table.alive[gone] = False
+            table.scores[t + 1 :, gone] = -np.inf
+            n_slots -= 1
+    return temperature
+
+
+def nearest(
+    table: Table, policy: Numbers, row: Keys, t: int, novel: float, sure: float, error: float
+) -> tuple[int, bool]:
+    """Column of the nearest slot alive, and whether the token is novel; the law settles doubt."""
+    scores = table.scores[t]
+    c = int(scores.argmax())
+    best = scores[c]
+    if best > sure:
+        return c, False
+    if best == -np.inf:
+        return c, True
+    rivals = np.nonzero(scores >= best - 2 * error)[0]
+    if len(rivals) == 1 and abs(best - novel) > error:
+        return c, bool(best < novel)
+    least = np.inf
+    for r in rivals:
+        gaps = table.keys[r].astype(np.float64) - row.astype(np.float64)
+        squared = np.cumsum(gaps * gaps)[-1]
+        if squared < least or (squared == least and table.ids[r] < table.ids[c]):
+            least, c = squared, int(r)
+    distance = min(least / 2, 2.0) if policy.cosine else least
+    return c, bool(distance > policy.tau)
+
+
+def weakest(table: Table, spare: int) -> int:
+    """Column of the least used slot: of equals the longest idle, then the oldest."""
+    purse = np.where(table.alive, table.usage, np.inf)
+    if spare >= 0:
+        purse[spare] = np.inf
+    poorest = np.nonzero(purse == purse.min())[0]
+    found = poorest[0]
+    for c in poorest:
+        idle = table.last[c] < table.last[found]
+        if idle or (table.last[c] == table.last[found] and table.ids[c] < table.ids[found]):
+            found = c
+    return int(found)
+
+
+def move(table: Table, policy: Numbers, row: Keys, c: int) -> bool:
+    """Bring a slot's key towards a repeat, as `rule.move` does; False if it stays."""
+    old, new = table.keys[c].astype(np.float64), row.astype(np.float64)
+    if policy.mean:
+        old = old * table.length[c]
+        moved = old + (new - old) / table.hits[c]
+    else:
+        moved = old + policy.pace * (new - old)
+    if policy.cosine:
+        length = np.sqrt(np.cumsum(moved * moved)[-1])
+        if length < 1e-6:
+            return False
+        moved = moved / length
+        table.length[c] = length if policy.mean else 1.0
+    table.keys[c] = moved.astype(np.float32)
+    return True
+
+
+def rescore(table: Table, policy: Numbers, rows: Keys, t: int, c: int) -> None:
+    """Score the tokens still to come against a key that has moved."""
+    key = table.keys[c].astype(table.scores.dtype)
+    half = (key * key).sum() / 2 if policy.halved else 0.0
+    table.scores[t + 1 :, c] = (rows[t + 1 :] * key).sum(axis=1) - half

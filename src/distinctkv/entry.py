@@ -1,0 +1,187 @@
+"""The door of a memory: what comes in is checked here, once, before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .policy import Metric, ValuePolicy
+from .rule import Floats, unit
+from .slots import Bools
+
+LARGEST = 1e15  # a longer coordinate would overflow the float32 square of a distance
+BLOCK = 4096
+
+Kind = Literal["none", "label", "vector"]
+
+
+def as_rows(keys: ArrayLike, width: int | None, what: str = "keys") -> NDArray[Any]:
+    """Rows of numbers from anything float-like, not copied if it can be helped.
+
+    >>> as_rows([1, 2, 3], width=3).shape
+    (1, 3)
+    """
+    rows = _numbers(keys, what)
+    if rows.ndim == 1:
+        rows = rows[None] if len(rows) else np.empty((0, width or 1))
+    if rows.ndim != 2:
+        raise ValueError(f"{what} must be rows of numbers (L, D), got {rows.ndim} dimensions")
+    if rows.shape[1] == 0:
+        raise ValueError(
+            f"{what} have no numbers in them (shape {rows.shape}); D must be 1 or more"
+        )
+    if width is not None and rows.shape[1] != width:
+        raise ValueError(
+            f"{what} have {rows.shape[1]} numbers, this memory holds keys of {width}; "
+            "use one memory per encoder"
+        )
+    return rows
+
+
+def as_values(values: ArrayLike | None, n_rows: int, single: bool) -> tuple[Kind, NDArray[Any]]:
+    """Kind and array of the values: whole numbers are class labels, anything else vectors.
+
+    >>> as_values([2, 0, 1], 3, single=False)
+    ('label', array([2, 0, 1]))
+    """
+    if values is None:
+        return "none", np.empty((n_rows, 0), np.float32)
+    given = _numbers(values, "values")
+    if single and (given.ndim == 0 or given.shape != (1,)):
+        given = given[None]
+    if given.ndim not in (1, 2) or len(given) != n_rows:
+        raise ValueError(
+            f"values of shape {given.shape} do not fit {n_rows} keys; "
+            "give one label or one vector for each key"
+        )
+    if given.ndim == 1 and given.dtype.kind in "iub":
+        if given.dtype == np.uint64 and given.max(initial=0) > np.iinfo(np.int64).max:
+            raise ValueError(f"labels must fit into 64 signed bits, got {given.max()}")
+        return "label", given.astype(np.int64)
+    return "vector", given[:, None] if given.ndim == 1 else given
+
+
+def value_type(kind: Kind, policy: ValuePolicy) -> type[np.generic]:
+    """How values of a kind are stored under a policy; refuse pairs that mean nothing."""
+    if kind == "label" and policy == "mean":
+        raise ValueError(
+            "class labels have no mean; use Merge(value='counts'), or give one-hot vectors"
+        )
+    if kind == "vector" and policy == "counts":
+        raise ValueError(
+            "counts are of class labels, got vectors; give whole numbers (L,) or "
+            "Merge(value='mean')"
+        )
+    if kind == "label":
+        return np.int64
+    return np.float64 if policy == "mean" else np.float32
+
+
+def faults(rows: NDArray[Any], metric: Metric) -> Bools:
+    """Which rows cannot be keys: not finite, and without direction or too long to compare."""
+    bad = np.zeros(len(rows), bool)
+    for start in range(0, len(rows), BLOCK):
+        part = rows[start : start + BLOCK]
+        part = part if part.dtype in (np.float32, np.float64) else part.astype(np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            squares = np.einsum("ij,ij->i", part, part)
+        # The plain case needs no second look: nothing overflowed and nothing vanished.
+        look = np.flatnonzero(~((squares > 1e-30) & (squares < 1e30)))
+        if len(look):
+            peak = np.abs(part[look].astype(np.float64)).max(axis=1)
+            wrong = peak == 0 if metric == "cosine" else peak > LARGEST
+            bad[start + look] = wrong | ~np.isfinite(peak)
+    return bad
+
+
+def value_faults(values: NDArray[Any], stored: type[np.generic]) -> Bools:
+    """Which rows of values are not finite in the type they are stored in."""
+    if values.dtype.kind in "iub":
+        return np.zeros(len(values), bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(~np.isfinite(values.astype(stored)).all(axis=1))
+
+
+def explain(rows: NDArray[Any], bad: Bools, metric: Metric, what: str = "key") -> ValueError:
+    """The error for the first bad row."""
+    row = int(bad.argmax())
+    seen = np.asarray(rows[row], dtype=np.float64)
+    if np.isnan(seen).any():
+        why = "has nan in it"
+    elif np.isinf(seen).any():
+        why = "has inf in it"
+    elif metric == "cosine" and not seen.any():
+        why = "is all zeros and has no direction"
+    else:
+        why = f"has {seen[np.abs(seen).argmax()]:g} in it, too large to compare"
+    return ValueError(
+        f"{what} {row} {why} ({int(bad.sum())} of {len(rows)} rows are bad); "
+        "drop it, or use on_bad='skip' to count and pass over such rows"
+    )
+
+
+class Centre:
+    """The mean direction of the tokens so far, taken off each key before the cosine.
+
+    Keys that share a large common part all look alike to a cosine. The mean of the tokens *before*
+    a token is subtracted from it, so the past never changes and chunks make no difference.
+    """
+
+    def __init__(self) -> None:
+        """Start with no token seen."""
+        self.total: Floats | None = None
+        self.tokens = 0
+
+    def shift(self, units: Floats) -> Floats:
+        """Centred rows, by the mean as it stands."""
+        if self.total is None or self.tokens == 0:
+            return units
+        return _recentre(units, self.total[None] / self.tokens)
+
+    def learn(self, units: Floats) -> Floats:
+        """Centred rows, each by the mean of all rows before it; the rows are then remembered."""
+        if self.total is None:
+            self.total = np.zeros(units.shape[1])
+        sums = np.add.accumulate(np.concatenate([self.total[None], units]), axis=0)
+        before = np.maximum(self.tokens + np.arange(len(units)), 1)
+        self.total, self.tokens = sums[-1].copy(), self.tokens + len(units)
+        return _recentre(units, sums[:-1] / before[:, None])
+
+    def add(self, other: Centre) -> None:
+        """Count the other's tokens too."""
+        if other.total is not None:
+            self.total = other.total + (0.0 if self.total is None else self.total)
+            self.tokens += other.tokens
+
+
+def comparable(rows: NDArray[Any], metric: Metric) -> Floats:
+    """Rows as the rule compares them, in float64."""
+    return unit(rows) if metric == "cosine" else np.array(rows, dtype=np.float64)
+
+
+def pieces(rows: NDArray[Any]) -> Iterator[slice]:
+    """Slices of rows small enough for float64 copies of them to stay in a processor's cache."""
+    step = max(16, (1 << 16) // rows.shape[1])
+    for start in range(0, len(rows), step):
+        yield slice(start, start + step)
+
+
+def _recentre(units: Floats, mean: Floats) -> Floats:
+    rest = units - mean
+    # A key at the mean itself has no direction left: what remains is rounding.
+    lost = (rest * rest).sum(axis=1) < 1e-12
+    rest[lost] = units[lost]
+    return unit(rest)
+
+
+def _numbers(given: ArrayLike, what: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(given)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{what} must be rows of equal length: {error}") from error
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{what} must be real numbers, got {array.dtype}; encode them first")
+    return array

@@ -1,0 +1,226 @@
+"""Everything a memory remembers: one row per slot, in columns, and a few running numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .policy import Merge, Metric
+from .rule import LARGEST_WORTH, Floats, Keys
+
+# L tokens of a chunk, S slots before it. Column c < S is slot row c; column S + t is the slot that
+# token t of the chunk opened.
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Decision:
+    """What an engine decided for a chunk, before anything is written down."""
+
+    columns: Ints  # (L,) the slot of each token
+    opened: Bools  # (L,) whether the token opened it
+    temperature: float
+    kept: Bools | None = None  # (S + L,) columns alive at the end; None: nothing was evicted
+    moved: tuple[Keys, Floats] | None = None  # keys and lengths of all columns, if keys move
+
+
+class Slots:
+    """Growing columns ``ids, keys, values, usage, count, first_seen, last_seen``.
+
+    Rows are in no special order (engines bring hot slots to the front); ids are birth numbers.
+    """
+
+    NUMBERS = ("temperature", "worth", "tokens", "born", "reach")
+
+    def __init__(self, merge: Merge, metric: Metric) -> None:
+        """Start with no slot; the widths of keys and values are known at the first write."""
+        self.merge, self.metric = merge, metric
+        self.n = 0
+        self.columns: dict[str, NDArray[Any]] = {}
+        self.temperature, self.worth = 0.0, 1.0
+        self.tokens, self.born = 0, 0
+        self.sorted_at = 0  # tokens when rows were last put in order of use
+        self.reach = 1 + 1e-6 if metric == "cosine" else 0.0  # no key is longer than this
+
+    def start(self, width: int, values: NDArray[Any] | None) -> None:
+        """Fix the shape of a key and of a value; ``values`` is an example with no rows."""
+        long, double = np.dtype(np.int64), np.dtype(np.float64)
+        shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
+            "ids": (long, ()),
+            "keys": (np.dtype(np.float32), (width,)),
+            "usage": (double, ()),
+            "count": (long, ()),
+            "first_seen": (long, ()),
+            "last_seen": (long, ()),
+        }
+        if self.merge.key == "mean" and self.metric == "cosine":
+            shapes["length"] = (double, ())
+        if values is not None:
+            shapes["values"] = (values.dtype, values.shape[1:])
+        self.columns = {name: np.empty((0, *tail), kind) for name, (kind, tail) in shapes.items()}
+
+    def restore(
+        self,
+        columns: dict[str, NDArray[Any]],
+        numbers: dict[str, Any],
+        values: NDArray[Any] | None,
+    ) -> None:
+        """Take up columns and numbers that were saved; refuse any that cannot be ours."""
+        for name in self.NUMBERS:
+            setattr(self, name, type(getattr(self, name))(numbers[name]))
+        if not columns:
+            return
+        self.start(columns["keys"].shape[1], values)
+        self.n = len(columns["ids"])
+        for name, empty in self.columns.items():
+            got = columns[name]
+            if (got.dtype, got.shape) != (empty.dtype, (self.n, *empty.shape[1:])):
+                raise ValueError(f"column {name} is {got.dtype} {got.shape}")
+        ids = columns["ids"]
+        if set(columns) != set(self.columns) or (np.diff(ids) <= 0).any():
+            raise ValueError(f"columns {sorted(columns)} with ids {ids[:3]}...")
+        self.columns = columns
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """The rows in use of a column, as a view."""
+        return self.columns[name][: self.n]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.columns
+
+    def __len__(self) -> int:
+        return self.n
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated, the room for growth included."""
+        return sum(column.nbytes for column in self.columns.values())
+
+    def reserve(self, n: int) -> None:
+        """Make room for ``n`` rows in steps of an eighth, so little is ever held in vain."""
+        room = len(self.columns["ids"])
+        if n > room:
+            self._resize(max(n, room + room // 8 + 8))
+
+    def take(self, rows: Ints | Bools) -> None:
+        """Keep these rows, in this order."""
+        for column in self.columns.values():
+            kept = column[: self.n][rows]
+            column[: len(kept)] = kept
+        self.n = len(kept)
+        if len(column) > self.n + self.n // 4 + 64:
+            self._resize(self.n + self.n // 8 + 8)
+
+    def widen(self, width: int) -> None:
+        """Give the table of label counts more columns."""
+        old = self.columns["values"]
+        if width > old.shape[1]:
+            self.columns["values"] = np.zeros((len(old), width), old.dtype)
+            self.columns["values"][:, : old.shape[1]] = old
+
+    def append(self, keys: Keys, times: Ints, values: NDArray[Any] | None) -> None:
+        """Add slots that no token has used yet; new ids must be set by the caller."""
+        old, new = self.n, self.n + len(keys)
+        self.reserve(new)
+        self.n = new
+        self["keys"][old:] = keys
+        for name in ("usage", "count"):
+            self[name][old:] = 0
+        for name in ("first_seen", "last_seen"):
+            self[name][old:] = times
+        if "length" in self:
+            self["length"][old:] = 1.0
+        if values is not None:
+            self["values"][old:] = values if self.merge.value in ("first", "last") else 0
+        if self.metric == "euclidean":
+            self.reach = max(self.reach, longest(keys))
+
+    def commit(
+        self,
+        keys: Keys,
+        values: NDArray[Any] | None,
+        times: Ints,
+        worths: Floats,
+        decision: Decision,
+    ) -> Ints:
+        """Write a decided chunk down and return the id of each token's slot."""
+        columns, opened, before = decision.columns, decision.opened, self.n
+        number = np.cumsum(opened) - 1
+        fresh = columns >= before
+        ids = np.empty(len(columns), np.int64)
+        ids[~fresh] = self.columns["ids"][columns[~fresh]]
+        ids[fresh] = self.born + number[columns[fresh] - before]
+        births, rows = np.flatnonzero(opened), columns.copy()
+        if decision.kept is None:
+            rows[fresh] = before + number[columns[fresh] - before]
+        else:
+            place = np.where(decision.kept, np.cumsum(decision.kept) - 1, -1)
+            rows = place[columns]
+            births = births[decision.kept[before + births]]
+            if not decision.kept[:before].all():
+                self.take(decision.kept[:before])
+        start = self.n
+        self.append(keys[births], times[births], None if values is None else values[births])
+        self["ids"][start:] = self.born + number[births]
+        self._merge(rows, values, times, worths)
+        if decision.moved is not None:
+            self._move(decision, before)
+        self.born += int(opened.sum())
+        self.tokens += len(columns)
+        self.worth = float(worths[-1])
+        self.temperature = decision.temperature
+        return ids
+
+    def worths(self, n: int, growth: float) -> Floats:
+        """What a use is worth at each of the next tokens, up to the next scaling down or ``n``."""
+        first = self.worth * growth if self.tokens else self.worth
+        if first > LARGEST_WORTH:
+            first /= LARGEST_WORTH
+            self["usage"][:] /= LARGEST_WORTH
+        with np.errstate(over="ignore"):
+            all_worths = np.multiply.accumulate(np.r_[first, np.full(n - 1, growth)])
+        return all_worths[all_worths <= LARGEST_WORTH]
+
+    def _merge(self, rows: Ints, values: NDArray[Any] | None, times: Ints, worths: Floats) -> None:
+        if not (alive := rows >= 0).all():
+            rows, times, worths = rows[alive], times[alive], worths[alive]
+            values = None if values is None else values[alive]
+        # add.at and repeated assignment go through the tokens in order, as the rule does.
+        np.add.at(self["usage"], rows, worths)
+        np.add.at(self["count"], rows, 1)
+        self["last_seen"][rows] = times
+        if values is None:
+            return
+        if self.merge.value == "last":
+            self["values"][rows] = values
+        elif self.merge.value == "mean":
+            np.add.at(self["values"], rows, values)
+        elif self.merge.value == "counts":
+            np.add.at(self["values"], (rows, values), 1)
+
+    def _move(self, decision: Decision, before: int) -> None:
+        assert decision.moved is not None
+        keys, lengths = decision.moved
+        alive = np.zeros(len(keys), bool)
+        alive[:before] = True
+        alive[before:] = decision.opened
+        if decision.kept is not None:
+            alive &= decision.kept
+        self["keys"][:] = keys[alive]
+        if "length" in self:
+            self["length"][:] = lengths[alive]
+
+    def _resize(self, room: int) -> None:
+        for name, column in self.columns.items():
+            self.columns[name] = np.empty((room, *column.shape[1:]), column.dtype)
+            self.columns[name][: self.n] = column[: self.n]
+
+
+def longest(keys: Keys) -> float:
+    """An upper bound on the length of these rows."""
+    wide = keys.astype(np.float64)
+    return float(np.sqrt((wide * wide).sum(axis=1).max(initial=0.0))) * (1 + 1e-9)

@@ -1,0 +1,102 @@
+"""Files that are whole or not there: safetensors, a digest, one atomic rename, never a pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+VERSION = "1"
+
+
+class SnapshotError(ValueError):
+    """A file that is not a whole, unchanged snapshot of this format."""
+
+
+def save(
+    path: str | os.PathLike[str],
+    kind: str,
+    tensors: Mapping[str, NDArray[Any]],
+    state: Mapping[str, Any],
+) -> None:
+    """Write tensors and a JSON state so that a crash leaves either the old file or the new one."""
+    from safetensors.numpy import save as pack
+
+    arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    # One entry only: safetensors shuffles several, and equal states should give equal bytes.
+    head = {"version": VERSION, "kind": kind, "state": dict(state)}
+    head["digest"] = _digest(head, arrays)
+    replace(Path(path), pack(arrays, metadata={"distinctkv": json.dumps(head, sort_keys=True)}))
+
+
+def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], Any]:
+    """Tensors and state of a snapshot, every byte of it checked."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(os.fspath(path), framework="np") as file:
+            meta = file.metadata() or {}
+            if "distinctkv" not in meta:
+                raise SnapshotError(f"{path} is not a distinctkv snapshot; it has another origin")
+            head = json.loads(meta["distinctkv"])
+            version = head["version"]
+            if version != VERSION:
+                raise SnapshotError(
+                    f"{path} has format version {version!r}, this release reads {VERSION!r}; "
+                    "load it with the release that wrote it"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            digest = head.pop("digest")
+    except (FileNotFoundError, SnapshotError):
+        raise
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
+        raise SnapshotError(
+            f"{path} is not a whole snapshot ({error}); go back to an earlier copy"
+        ) from error
+    if digest != _digest(head, tensors):
+        raise SnapshotError(f"{path} was changed after it was written; go back to an earlier copy")
+    if head["kind"] != kind:
+        raise SnapshotError(f"{path} holds a {head['kind']!r}, not a {kind!r}")
+    return tensors, head["state"]
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Put a file in place whole: temporary file, fsync, rename, fsync of the folder."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _digest(head: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
+    sha = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        sha.update(json.dumps([name, tensor.dtype.str, tensor.shape]).encode())
+        sha.update(tensor.tobytes())
+    return sha.hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

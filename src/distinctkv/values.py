@@ -1,0 +1,118 @@
+"""What a cache knows of its values: their kind, how slots store them, and the classes seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .entry import Kind, value_type
+from .policy import ValuePolicy
+from .slots import Ints, Slots
+
+
+class Values:
+    """The value side of a cache; the kind is fixed by the first token that is stored."""
+
+    def __init__(self, policy: ValuePolicy) -> None:
+        """Know nothing yet."""
+        self.policy = policy
+        self.kind: Kind | None = None
+        self.size: tuple[int, ...] = ()
+        self.codes: dict[int, int] = {}  # label -> column of its count
+
+    def admit(self, kind: Kind, given: NDArray[Any]) -> type[np.generic]:
+        """The type such values are stored in; refuse what differs from the values before."""
+        stored = value_type(kind, self.policy)
+        if self.kind is not None and (kind, given.shape[1:]) != (self.kind, self.size):
+            raise ValueError(
+                f"values are now {_words(kind, given.shape[1:])}, before they were "
+                f"{_words(self.kind, self.size)}; use one cache for each kind"
+            )
+        return stored
+
+    def fix(self, kind: Kind, given: NDArray[Any]) -> NDArray[Any] | None:
+        """Settle the kind for good; an empty column for slots to store such values in."""
+        self.kind, self.size = kind, given.shape[1:]
+        return self.column()
+
+    def column(self) -> NDArray[Any] | None:
+        """An empty column as slots store values in; None for none."""
+        if self.kind is None or self.kind == "none":
+            return None
+        tail = (len(self.codes),) if self.policy == "counts" else self.size
+        return np.empty((0, *tail), value_type(self.kind, self.policy))
+
+    def encode(self, slots: Slots, given: NDArray[Any]) -> NDArray[Any] | None:
+        """Values as slots take them: for counts, the column of each label."""
+        if self.kind is None or self.kind == "none":
+            return None
+        if self.policy != "counts":
+            return given.astype(value_type(self.kind, self.policy))
+        labels, places = np.unique(given, return_inverse=True)
+        for label in labels.tolist():
+            self.codes.setdefault(label, len(self.codes))
+        slots.widen(len(self.codes))
+        return np.array([self.codes[label] for label in labels.tolist()], np.int64)[places]
+
+    @property
+    def classes(self) -> Ints:
+        """Labels counted so far, in rising order."""
+        return np.array(sorted(self.codes), np.int64)
+
+    def table(self, slots: Slots, order: Ints) -> NDArray[Any] | None:
+        """Values of these slot rows as a reader wants them: means, labels, or counts by class."""
+        if self.kind == "none":
+            return None
+        raw = slots["values"][order]
+        if self.policy == "mean":
+            return np.asarray(raw / slots["count"][order][:, None])
+        if self.policy == "counts":
+            return raw[:, [self.codes[label] for label in self.classes.tolist()]]
+        return raw
+
+    def spread(self, slots: Slots) -> tuple[Ints, Callable[[NDArray[Any]], NDArray[Any]]]:
+        """Labels in rising order, and what turns weights (Q, S) into their masses (Q, C)."""
+        if self.policy == "counts":
+            counts = self.table(slots, np.arange(slots.n))
+            assert counts is not None
+            share = counts / counts.sum(axis=1, keepdims=True)
+            return self.classes, lambda weights: weights @ share
+        order = np.argsort(slots["values"], kind="stable")
+        classes, starts = np.unique(slots["values"][order], return_index=True)
+        return classes, lambda weights: np.add.reduceat(weights[:, order], starts, axis=1)
+
+    def example(self) -> tuple[Kind, NDArray[Any]]:
+        """The kind and an array with no rows, as `fix` was told them."""
+        assert self.kind is not None
+        return self.kind, np.empty((0, *self.size))
+
+    def state(self) -> dict[str, Any]:
+        """What a snapshot must hold beside the slots."""
+        return {"kind": self.kind, "size": self.size, "codes": list(self.codes.items())}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take up a state that was saved."""
+        self.kind, self.size = state["kind"], tuple(state["size"])
+        self.codes = dict(state["codes"])
+
+    def translate(self, slots: Slots, other: Values, theirs: Slots) -> NDArray[Any] | None:
+        """Another cache's stored values, in the columns that our slots use."""
+        if self.kind == "none":
+            return None
+        raw = theirs["values"]
+        if self.policy != "counts":
+            return raw
+        for label in other.classes.tolist():
+            self.codes.setdefault(label, len(self.codes))
+        slots.widen(len(self.codes))
+        wide = np.zeros((len(raw), slots["values"].shape[1]), np.int64)
+        for label, code in other.codes.items():
+            wide[:, self.codes[label]] = raw[:, code]
+        return wide
+
+
+def _words(kind: Kind, size: tuple[int, ...]) -> str:
+    return {"none": "missing", "label": "labels", "vector": f"vectors of {sum(size)}"}[kind]

@@ -1,0 +1,325 @@
+"""The cache as a user meets it."""
+
+import numpy as np
+import pytest
+
+from distinctkv import Cache, Concentration, Merge
+from tests.reference import state
+
+APPLE, SKY, GRASS = np.eye(3)
+STREAM = np.stack([SKY, APPLE, GRASS, APPLE, SKY, GRASS])
+RED, BLUE, GREEN = range(3)
+COLOURS = [BLUE, RED, GREEN, RED, BLUE, GREEN]
+
+
+@pytest.fixture
+def cache():
+    cache = Cache(Concentration.fixed(tau=0.5))
+    cache.write(STREAM, COLOURS)
+    return cache
+
+
+def test_three_facts_told_twice_open_three_slots(cache):
+    assert len(cache) == 3
+    assert cache.slots.count.tolist() == [2, 2, 2]
+
+
+def test_the_query_apple_reads_red(cache):
+    assert cache.read(APPLE).tolist() == [RED]
+    assert cache.read(np.stack([SKY, GRASS])).tolist() == [BLUE, GREEN]
+
+
+def test_a_single_row_works():
+    cache = Cache()
+    assert cache.write([1.0, 0.0], 7).tolist() == [0]
+    assert cache.write([0.0, 1.0], 8).tolist() == [1]
+    assert cache.read([0.1, 1.0]).tolist() == [8]
+
+
+def test_a_single_row_takes_a_vector_of_one_number():
+    cache = Cache()
+    cache.write([1.0, 0.0], [0.5])
+    assert cache.read([1.0, 0.0]).tolist() == [[0.5]]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64", "bool"])
+def test_any_kind_of_number_is_a_key(dtype):
+    cache = Cache()
+    assert cache.write(np.eye(4).astype(dtype)).tolist() == [0, 1, 2, 3]
+
+
+def test_lists_and_memory_maps_are_keys(tmp_path, rng):
+    keys = rng.standard_normal((50, 8)).astype(np.float32)
+    np.save(tmp_path / "keys.npy", keys)
+    ids = [Cache().write(rows).tolist() for rows in (keys, keys.tolist())]
+    mapped = Cache().write(np.load(tmp_path / "keys.npy", mmap_mode="r")).tolist()
+    assert ids[0] == ids[1] == mapped
+
+
+def test_the_input_is_never_changed(rng):
+    keys, values = rng.standard_normal((50, 8)), rng.standard_normal((50, 2))
+    before = keys.copy(), values.copy()
+    Cache(centre=True).write(keys, values)
+    assert np.array_equal(keys, before[0])
+    assert np.array_equal(values, before[1])
+
+
+def test_slots_tell_when_they_were_first_and_last_seen(cache):
+    assert cache.slots.first_seen.tolist() == [0, 1, 2]
+    assert cache.slots.last_seen.tolist() == [4, 3, 5]
+
+
+def test_a_slot_used_just_now_has_usage_one():
+    cache = Cache(Concentration.fixed(0.5, decay=0.5))
+    cache.write(APPLE)
+    cache.write(SKY)
+    assert cache.slots.usage.tolist() == [0.5, 1.0]
+
+
+def test_a_table_of_slots_is_a_copy(cache):
+    cache.slots.keys[:] = 0
+    assert cache.read(APPLE).tolist() == [RED]
+
+
+def test_nearest_tells_id_and_cosine(cache):
+    ids, similarity = cache.nearest([0.6, 0.8, 0.0])
+    assert ids.tolist() == [0]
+    assert similarity == pytest.approx([0.8])
+
+
+def test_nearest_tells_minus_the_squared_distance_for_distances():
+    cache = Cache(Concentration.fixed(1.0), metric="euclidean")
+    cache.write([[0.0, 0.0], [3.0, 4.0]])
+    ids, similarity = cache.nearest([0.0, 2.0])
+    assert ids.tolist() == [0]
+    assert similarity.tolist() == [-4.0]
+
+
+def test_an_empty_cache_has_no_nearest_slot():
+    ids, similarity = Cache().nearest(np.eye(2))
+    assert ids.tolist() == [-1, -1]
+    assert (similarity == -np.inf).all()
+
+
+def test_an_empty_cache_cannot_be_read():
+    with pytest.raises(ValueError, match="write first"):
+        Cache().read(APPLE)
+
+
+def test_a_cache_without_values_cannot_be_read():
+    cache = Cache()
+    cache.write(STREAM)
+    with pytest.raises(ValueError, match="no values were written"):
+        cache.read(APPLE)
+
+
+@pytest.mark.parametrize("rows", [[], np.empty((0, 3))])
+def test_an_empty_batch_changes_nothing(cache, rows):
+    before = state(cache)
+    assert cache.write(rows).tolist() == []
+    assert cache.read(np.empty((0, 3))).tolist() == []
+    assert state(cache) == before
+
+
+def test_a_repeat_with_a_new_value_is_rebound_only_by_last():
+    for policy, want in (("first", RED), ("last", GREEN)):
+        cache = Cache(merge=Merge(value=policy))
+        cache.write([APPLE, APPLE], [RED, GREEN])
+        assert cache.read(APPLE).tolist() == [want]
+
+
+def test_counts_give_the_majority_and_the_whole_distribution():
+    cache = Cache(merge=Merge(value="counts"))
+    cache.write([APPLE, APPLE, APPLE, SKY], [40, -3, 40, 7])
+    assert cache.classes.tolist() == [-3, 7, 40]
+    assert cache.slots.values.tolist() == [[1, 0, 2], [0, 1, 0]]
+    assert cache.read(APPLE).tolist() == [40]
+    classes, mass = cache.distribution(APPLE)
+    assert classes.tolist() == [-3, 7, 40]
+    assert mass[0] == pytest.approx([1 / 3, 0, 2 / 3], abs=1e-6)
+
+
+def test_labels_have_a_distribution_without_counts(cache):
+    classes, mass = cache.distribution(APPLE, theta=0.5)
+    assert classes.tolist() == [RED, BLUE, GREEN]
+    assert mass.sum() == pytest.approx(1.0)
+    assert mass.argmax() == 0
+
+
+def test_vectors_have_no_distribution():
+    cache = Cache()
+    cache.write(STREAM, np.ones((6, 2)))
+    with pytest.raises(ValueError, match="use read"):
+        cache.distribution(APPLE)
+
+
+def test_the_mean_of_values_is_their_mean():
+    cache = Cache(merge=Merge(value="mean"))
+    cache.write([APPLE, SKY, APPLE], [[1.0], [5.0], [2.0]])
+    assert cache.slots.values.tolist() == [[1.5], [5.0]]
+
+
+def test_a_plain_column_of_floats_is_vectors_of_one():
+    cache = Cache(merge=Merge(value="mean"))
+    cache.write([APPLE, APPLE], [1.0, 2.0])
+    assert cache.read(APPLE).tolist() == [[1.5]]
+
+
+def test_correlated_keys_collapse_and_centring_restores_them(rng):
+    common = 3 * rng.standard_normal(32)
+    things = rng.permutation(np.repeat(common + rng.standard_normal((64, 32)), 4, axis=0))
+    bare, centred = Cache(Concentration.fixed(0.3)), Cache(Concentration.fixed(0.3), centre=True)
+    for cache in (bare, centred):
+        cache.write(things)
+    assert len(bare) < 8
+    assert 64 <= len(centred) <= 70
+
+
+def test_a_constant_stream_is_one_slot_even_when_centred():
+    cache = Cache(Concentration.fixed(0.3), centre=True)
+    cache.write(np.tile([0.3, 0.4, 0.5], (500, 1)))
+    assert len(cache) == 1
+
+
+def test_centring_distances_is_refused():
+    with pytest.raises(ValueError, match="changes no distance"):
+        Cache(centre=True, metric="euclidean")
+
+
+def test_surprise_heats_the_budget_and_repeats_cool_it(rng):
+    cache = Cache(Concentration.surprise(base=4, gain=20))
+    cache.write(rng.standard_normal((60, 32)))
+    hot = cache.budget
+    cache.write(np.tile(rng.standard_normal(32), (200, 1)))
+    assert hot > 15
+    assert cache.budget == pytest.approx(4, abs=0.1)
+    assert len(cache) == 4
+
+
+def test_bytes_are_what_is_allocated():
+    cache = Cache(merge=Merge(value="last"))
+    assert cache.nbytes == 0
+    cache.write(np.eye(600, dtype=np.float32), np.ones((600, 3)))
+    slot = 600 * 4 + 3 * 4 + 5 * 8
+    assert 600 * slot <= cache.nbytes <= 1.25 * 600 * slot
+
+
+def test_a_budget_gives_memory_back(rng):
+    cache = Cache(Concentration(tau=0.1, base=10, gain=3000, rate=0.01))
+    cache.write(rng.standard_normal((1500, 16)))
+    full = cache.nbytes
+    cache.write(np.tile(rng.standard_normal(16), (2000, 1)))
+    assert len(cache) == 10
+    assert cache.nbytes < full / 5
+
+
+def test_repr_tells_policy_and_sizes(cache):
+    assert repr(cache) == (
+        "Cache(tau=0.5, 3 slots for 6 tokens, 480 bytes, cosine, first key, first value, "
+        "blocked engine)"
+    )
+    assert "budget 8" in repr(Cache(Concentration.surprise()))
+    assert "centred" in repr(Cache(centre=True))
+
+
+def test_an_interrupted_write_is_never_read_from(cache, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("distinctkv.engines.write", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cache.write(STREAM, COLOURS)
+    for use in (lambda: cache.read(APPLE), lambda: cache.slots, lambda: cache.write(APPLE, RED)):
+        with pytest.raises(RuntimeError, match="load the last snapshot"):
+            use()
+
+
+def test_shards_of_one_stream_absorb_to_what_one_pass_gives(rng):
+    things = rng.standard_normal((200, 64))
+    keys = things[rng.integers(0, 200, 4000)] + 0.1 * rng.standard_normal((4000, 64))
+    one, shards = Cache(), [Cache() for _ in range(4)]
+    one.write(keys)
+    for shard, part in zip(shards, np.array_split(keys, 4), strict=True):
+        shard.write(part)
+    first, *rest = shards
+    for shard in rest:
+        first.absorb(shard)
+    for name in ("ids", "keys", "count", "first_seen", "last_seen"):
+        assert np.array_equal(getattr(first.slots, name), getattr(one.slots, name))
+    assert np.allclose(first.slots.usage, one.slots.usage)
+    assert first.temperature == pytest.approx(one.temperature, abs=1e-3)
+    assert first.seen == one.seen
+
+
+@pytest.mark.parametrize("value", ["first", "last", "counts"])
+def test_absorbed_labels_follow_the_policy(value):
+    a, b = (Cache(merge=Merge(value=value)) for _ in range(2))
+    a.write([APPLE, APPLE], [5, 6])
+    b.write([SKY, APPLE], [8, 9])
+    ids = a.absorb(b)
+    assert ids.tolist() == [1, 0]
+    want = {"first": [5, 8], "last": [9, 8], "counts": [[1, 1, 0, 1], [0, 0, 1, 0]]}
+    assert a.slots.values.tolist() == want[value]
+
+
+def test_absorbed_means_weigh_their_tokens():
+    a, b = (Cache(merge=Merge("mean", "mean")) for _ in range(2))
+    a.write([APPLE, APPLE, APPLE], [[1.0], [1.0], [1.0]])
+    b.write([APPLE + 0.1 * SKY], [[5.0]])
+    a.absorb(b)
+    assert a.slots.values.tolist() == [[2.0]]
+    tilted = (APPLE + 0.1 * SKY) / np.linalg.norm(APPLE + 0.1 * SKY)
+    mean = (3 * APPLE + tilted) / 4
+    assert np.allclose(a.slots.keys[0], mean / np.linalg.norm(mean), atol=1e-6)
+
+
+def test_an_empty_cache_absorbs_and_is_absorbed(cache):
+    empty = Cache(cache.concentration)
+    assert cache.absorb(empty).tolist() == []
+    assert empty.absorb(cache).tolist() == [0, 1, 2]
+    assert state(empty) == state(cache)
+
+
+def test_a_cache_can_absorb_itself(cache):
+    assert cache.absorb(cache).tolist() == [0, 1, 2]
+    assert cache.slots.count.tolist() == [4, 4, 4]
+
+
+def test_centred_caches_absorb_their_means(rng):
+    keys = 3 + rng.standard_normal((200, 8))
+    one, a, b = (Cache(centre=True) for _ in range(3))
+    one.write(keys)
+    a.write(keys[:100])
+    b.write(keys[100:])
+    a.absorb(b)
+    assert np.allclose(a._centre.total, one._centre.total)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Cache(metric="euclidean"),
+        Cache(merge=Merge(key="mean")),
+        Cache(centre=True),
+    ],
+    ids=["metric", "merge", "centre"],
+)
+def test_a_cache_of_another_policy_is_not_absorbed(cache, other):
+    with pytest.raises(ValueError, match="must share"):
+        cache.absorb(other)
+
+
+def test_what_is_no_cache_is_not_absorbed(cache):
+    with pytest.raises(TypeError, match="got list"):
+        cache.absorb([1, 2])
+
+
+def test_a_cache_of_another_width_or_kind_is_not_absorbed(cache):
+    wide, vectors = Cache(), Cache()
+    wide.write(np.eye(4), [0, 1, 2, 3])
+    vectors.write(np.eye(3), np.eye(3))
+    before = state(cache)
+    for other in (wide, vectors):
+        with pytest.raises(ValueError, match=r"use one (memory|cache)"):
+            cache.absorb(other)
+    assert state(cache) == before

@@ -1,0 +1,179 @@
+"""Snapshots: whole or refused, bit for bit, and written so that a crash leaves the old one."""
+
+import os
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from distinctkv import Cache, Concentration, Merge, SnapshotError, snapshot
+from tests.reference import state
+
+
+@pytest.fixture
+def path(tmp_path, rng):
+    cache = Cache(Concentration.surprise(), merge=Merge(value="counts"))
+    cache.write(rng.standard_normal((200, 8)), rng.integers(0, 5, 200))
+    cache.save(tmp_path / "cache.safetensors")
+    return tmp_path / "cache.safetensors"
+
+
+def test_an_empty_cache_survives_the_journey(tmp_path):
+    cache = Cache(Concentration.fixed(0.25), centre=True, on_bad="skip")
+    cache.save(tmp_path / "empty")
+    loaded = Cache.load(tmp_path / "empty")
+    assert repr(loaded) == repr(cache)
+    assert (loaded.on_bad, loaded.concentration) == ("skip", cache.concentration)
+
+
+def test_an_endless_budget_survives_the_journey(tmp_path):
+    Cache().save(tmp_path / "empty")
+    assert Cache.load(tmp_path / "empty").budget == np.inf
+
+
+def test_the_same_cache_gives_the_same_bytes_however_its_rows_lie(tmp_path, rng):
+    keys = rng.standard_normal((100, 8))[rng.zipf(1.3, 20000) % 100]
+    whole, cut = Cache(), Cache()
+    whole.write(keys)
+    for part in np.array_split(keys, 37):
+        cut.write(part)
+    whole.save(tmp_path / "whole")
+    cut.save(tmp_path / "cut")
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "cut").read_bytes()
+
+
+def test_saving_leaves_nothing_else_behind(path):
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_saved_file_has_ordinary_permissions(path):
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_a_failed_save_leaves_the_old_snapshot(path, monkeypatch):
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        Cache().save(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_missing_file_is_not_found(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        Cache.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("keep", [0, 1, 7, 8, 100, -1, -100])
+def test_a_truncated_file_is_refused(path, keep):
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(SnapshotError, match="not a whole snapshot"):
+        Cache.load(path)
+
+
+def test_an_extended_file_is_refused(path):
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(SnapshotError, match="not a whole snapshot"):
+        Cache.load(path)
+
+
+@pytest.mark.parametrize("content", [b"hello", b"\x80\x04K\x01.", b"{}", os.urandom(500)])
+def test_a_foreign_file_is_refused(path, content):
+    path.write_bytes(content)
+    with pytest.raises(SnapshotError):
+        Cache.load(path)
+
+
+def test_a_safetensors_file_of_another_origin_is_refused(path):
+    save_file({"weight": np.ones(3)}, path)
+    with pytest.raises(SnapshotError, match="another origin"):
+        Cache.load(path)
+
+
+def test_a_folder_is_no_snapshot(tmp_path):
+    with pytest.raises(SnapshotError, match="not a whole snapshot"):
+        Cache.load(tmp_path)
+
+
+def test_a_flipped_bit_never_loads_as_other_data(path, rng):
+    content, want = path.read_bytes(), state(Cache.load(path))
+    header = 8 + struct.unpack("<Q", content[:8])[0]
+    places = [*rng.integers(0, header, 150), *rng.integers(header, len(content), 150)]
+    for place in places:
+        spoilt = bytearray(content)
+        spoilt[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(spoilt)
+        try:
+            assert state(Cache.load(path)) == want
+        except SnapshotError:
+            continue
+
+
+def test_a_flipped_bit_of_data_is_refused(path):
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SnapshotError, match="changed after it was written"):
+        Cache.load(path)
+
+
+def test_a_version_from_the_future_is_refused(path, monkeypatch):
+    monkeypatch.setattr(snapshot, "VERSION", "99")
+    Cache().save(path)
+    monkeypatch.undo()
+    with pytest.raises(SnapshotError, match="version '99', this release reads '1'"):
+        Cache.load(path)
+
+
+def test_a_snapshot_of_another_kind_is_refused(path):
+    snapshot.save(path, "parser", {}, {})
+    with pytest.raises(SnapshotError, match="holds a 'parser', not a 'cache'"):
+        Cache.load(path)
+
+
+def test_a_state_that_means_nothing_is_refused_even_with_a_true_digest(path):
+    tensors, known = snapshot.load(path, "cache")
+    for change in (
+        {"metric": "taxi"},
+        {"concentration": {"tau": -1}},
+        {"counters": None},
+        {"values": {"kind": "label"}},
+        {"numbers": {}},
+    ):
+        snapshot.save(path, "cache", tensors, {**known, **change})
+        with pytest.raises(SnapshotError, match="does not describe a cache"):
+            Cache.load(path)
+
+
+def test_columns_that_do_not_fit_are_refused_even_with_a_true_digest(path):
+    tensors, known = snapshot.load(path, "cache")
+    for name, column in (
+        ("keys", tensors["keys"][:-1]),
+        ("ids", tensors["ids"][::-1].copy()),
+        ("usage", tensors["usage"].astype(np.float32)),
+        ("extra", np.zeros(3)),
+    ):
+        snapshot.save(path, "cache", {**tensors, name: column}, known)
+        with pytest.raises(SnapshotError, match="does not describe a cache"):
+            Cache.load(path)
+
+
+def test_loading_imports_no_pickle(path):
+    code = (
+        "import sys, distinctkv; before = set(sys.modules)\n"
+        f"distinctkv.Cache.load({str(path)!r})\n"
+        "print(*(set(sys.modules) - before))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = run.stdout.split()
+    assert loaded
+    assert not {"pickle", "_pickle", "dill", "cloudpickle", "joblib"} & set(loaded)
