@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .policy import Merge, Metric
+from .repeats import Repeats
 from .rule import LARGEST_WORTH, Floats, Keys
 
 # L tokens of a chunk, S slots before it. Column c < S is slot row c; column S + t is the slot that
@@ -43,6 +44,7 @@ class Slots:
         self.columns: dict[str, NDArray[Any]] = {}
         self.temperature, self.worth = 0.0, 1.0
         self.tokens, self.born = 0, 0
+        self.repeats = Repeats()
         self.sorted_at = 0  # tokens when rows were last put in order of use
         self.reach = 1 + 1e-6 if metric == "cosine" else 0.0  # no key is longer than this
 
@@ -98,7 +100,7 @@ class Slots:
     @property
     def nbytes(self) -> int:
         """Bytes allocated, the room for growth included."""
-        return sum(column.nbytes for column in self.columns.values())
+        return self.repeats.nbytes + sum(column.nbytes for column in self.columns.values())
 
     def reserve(self, n: int) -> None:
         """Make room for ``n`` rows in steps of an eighth, so little is ever held in vain."""
@@ -108,6 +110,7 @@ class Slots:
 
     def take(self, rows: Ints | Bools) -> None:
         """Keep these rows, in this order."""
+        self.repeats.forget()
         for column in self.columns.values():
             kept = column[: self.n][rows]
             column[: len(kept)] = kept

@@ -61,7 +61,7 @@ def decide(slots: Slots, concentration: Concentration, keys: Keys, worths: Float
     order_by_use(slots)
     space = Geometry.of(keys, concentration.tau, slots.metric, slots.reach)
     if slots.n:
-        match = nearest(slots, space)
+        match = nearest(slots, space, slots.repeats.find(slots["keys"], keys))
         certified = match.score > space.sure
         novel = _novel(slots, space, match, certified)
     else:
@@ -93,10 +93,17 @@ def order_by_use(slots: Slots) -> None:
         slots.sorted_at = slots.tokens
 
 
-def nearest(slots: Slots, space: Geometry) -> Match:
-    """Best slot of each token among those that were there before the chunk."""
-    keys, start = slots["keys"], TIERS[0]
-    match = Match.first(space, space.scores(slice(None), keys[:start]))
+def nearest(slots: Slots, space: Geometry, known: Ints | None = None) -> Match:
+    """Best slot of each token among those that were there before the chunk.
+
+    ``known`` names the slots of exact repeats, which need no search, and has -1 for the others.
+    """
+    keys, start = slots["keys"], 0
+    if known is None or (known < 0).all():
+        start = TIERS[0]
+        match = Match.first(space, space.scores(slice(None), keys[:start]))
+    else:
+        match = Match(np.where(known < 0, -inf, inf), known, np.full(len(known), -inf))
     todo = np.flatnonzero(match.score <= space.sure)
     while start < slots.n and len(todo):
         stop = next((tier for tier in TIERS if tier > start), start + TIERS[-1])

@@ -1,0 +1,131 @@
+"""The command line. Only click is imported here; a command brings in what it needs."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from . import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .studies.result import Result
+    from .studies.study import Scale
+
+FOLDER = click.Path(file_okay=False, writable=True, path_type=Path)
+FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
+
+
+@click.group()
+@click.version_option(__version__, prog_name="distinctkv")
+def main() -> None:
+    """A key-value memory that keeps distinct items, not tokens."""
+
+
+@main.command()
+@click.option("--only", metavar="NAME", multiple=True, help="Run this study (repeatable).")
+@click.option("--full/--quick", default=False, help="The paper's size, or a fifth of it (default).")
+@click.option("--out", type=FOLDER, default=Path("out"), show_default=True, metavar="DIR")
+@click.option("--seeds", type=click.IntRange(min=2), default=10, show_default=True)
+@click.option("--list", "listing", is_flag=True, help="Name the studies and stop.")
+@click.option("--again", is_flag=True, help="Run even what is already in the folder.")
+@click.option(
+    "--figure", type=FILE, metavar="PATH", help="Also write the first figure as an SVG file."
+)
+def reproduce(
+    only: tuple[str, ...],
+    full: bool,
+    out: Path,
+    seeds: int,
+    listing: bool,
+    again: bool,
+    figure: Path | None,
+) -> None:
+    """Measure the paper's tables again, and say which of its claims hold.
+
+    Prints a table per study and writes DIR/STUDY.json and DIR/report.html. Studies already
+    there, from the same code and settings, are not run again. Exits with 0 if every claim holds.
+    """
+    from . import studies
+    from .studies.study import FULL, QUICK
+
+    if listing:
+        for name in studies.NAMES:
+            click.echo(f"{name:12} {studies.load(name).TITLE}")
+        return
+    unknown = [name for name in only if name not in studies.NAMES]
+    if unknown:
+        raise click.BadParameter(
+            f"there is no study {unknown[0]!r}; there are {', '.join(studies.NAMES)}",
+            param_hint="--only",
+        )
+    need_report()
+    results = _measure(only or studies.NAMES, range(seeds), FULL if full else QUICK, out, again)
+    _publish(results, out, figure)
+    sys.exit(0 if all(result.holds for result in results) else 1)
+
+
+def need_report() -> None:
+    """Refuse early, not after minutes of work, when the report cannot be made."""
+    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise click.ClickException(
+            f"the report needs {' and '.join(missing)}; pip install 'distinctkv[report]'"
+        )
+
+
+def _measure(
+    names: tuple[str, ...], seeds: range, scale: Scale, out: Path, again: bool
+) -> list[Result]:
+    """The results of the studies, found or made, each table printed as it comes."""
+    from rich.console import Console
+
+    from .report.console import tables
+    from .studies import shelf
+
+    screen = Console(highlight=False)
+    results: list[Result] = []
+    try:
+        for name in names:
+            found = None if again else shelf.find(name, seeds, scale, out)
+            result = found or _run(name, seeds, scale, out, screen)
+            screen.print(tables(result))
+            if found:
+                click.echo(f"{name}: found in {out}, not run again (--again does)")
+            results.append(result)
+    except KeyboardInterrupt:
+        done = ", ".join(result.study for result in results) or "none"
+        click.echo(f"\nstopped; finished: {done}. The same command goes on from there.", err=True)
+        sys.exit(130)
+    return results
+
+
+def _run(name: str, seeds: range, scale: Scale, out: Path, screen: Console) -> Result:
+    from .report.console import bar
+    from .studies import shelf
+
+    with bar(screen, name) as progress:
+        return shelf.measure(name, seeds, scale, out, progress)
+
+
+def _publish(results: list[Result], out: Path, figure: Path | None) -> None:
+    """Write the report, say where it is, and name what fails."""
+    from .report import figures, page, words
+
+    page.write(results, out / "report.html")
+    for result in results:
+        for claim in result.claims:
+            if not claim.holds:
+                click.echo(
+                    f"{claim.id} fails: paper {claim.paper}, measured {claim.measured:.4g}, "
+                    f"allowed difference {claim.tolerance:.2g}"
+                )
+    click.echo(f"{words.tally(results)}. Report: {out / 'report.html'}")
+    if figure:
+        figures.write_story(results[0], figure)
+        click.echo(f"Figure: {figure}")

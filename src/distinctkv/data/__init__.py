@@ -1,0 +1,5 @@
+"""Streams to measure memories on."""
+
+from .synthetic import Episode, RecallTask
+
+__all__ = ["Episode", "RecallTask"]

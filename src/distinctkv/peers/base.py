@@ -1,0 +1,169 @@
+"""What all peers share: the door that refuses bad input, and the read of kept tokens."""
+
+# L tokens, S slots, Q queries, D key size, C value size
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..entry import as_rows, as_values, faults, value_faults
+from ..rule import Floats, unit
+
+Singles = NDArray[np.float32]
+Ids = NDArray[np.int64]
+
+
+class Peer(ABC):
+    """A memory; a mechanism fills in the five abstract methods and sees only clean rows.
+
+    Keys and queries reach it as unit rows, values as they are, all in float32, so that the bytes
+    of every memory count the same kind of number.
+    """
+
+    def __init__(self) -> None:
+        self._widths: tuple[int, int] | None = None
+        self._tokens = 0
+
+    def write(self, keys: ArrayLike, values: ArrayLike) -> Ids:
+        """Store a chunk, (L, D) and (L, C); the slot id of each token, -1 where it got none."""
+        width, n_values = self._widths or (None, None)
+        clean_keys = unit_rows("keys", keys, width)
+        clean_values = value_rows(values, len(clean_keys), n_values)
+        if len(clean_keys) == 0:
+            return np.empty(0, np.int64)
+        if self._widths is None:
+            self._widths = clean_keys.shape[1], clean_values.shape[1]
+            self._start(*self._widths)
+        ids = self._store(clean_keys, clean_values)
+        self._tokens += len(clean_keys)
+        return ids
+
+    def read(self, queries: ArrayLike) -> Floats:
+        """The value for each query, (Q, D) to (Q, C)."""
+        if self._widths is None:
+            raise ValueError("nothing was written yet, so there is nothing to read; write first")
+        return self._answer(unit_rows("queries", queries, self._widths[0]))
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Slots held."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes held."""
+
+    @abstractmethod
+    def _start(self, width: int, n_values: int) -> None:
+        """Make the empty state, once the sizes D and C are known."""
+
+    @abstractmethod
+    def _store(self, keys: Singles, values: Singles) -> Ids:
+        """Take in a chunk."""
+
+    @abstractmethod
+    def _answer(self, queries: Singles) -> Floats:
+        """Read a state that is not empty."""
+
+
+class TokenPeer(Peer):
+    """A peer whose slots are whole tokens, read by softmax attention (paper, eq. 3).
+
+    The id of a token is its place in the stream.
+    """
+
+    def __init__(self, theta: float = 0.05) -> None:
+        super().__init__()
+        self.theta = positive("theta", theta)
+
+    def __len__(self) -> int:
+        return len(self._keys) if self._widths else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the kept keys and values."""
+        return self._keys.nbytes + self._values.nbytes if self._widths else 0
+
+    def _start(self, width: int, n_values: int) -> None:
+        self._keys = np.empty((0, width), np.float32)
+        self._values = np.empty((0, n_values), np.float32)
+
+    def _append(self, keys: Singles, values: Singles) -> Ids:
+        """Put a chunk behind the tokens kept so far."""
+        self._keys = np.concatenate([self._keys, keys])
+        self._values = np.concatenate([self._values, values])
+        return np.arange(self._tokens, self._tokens + len(keys))
+
+    def _answer(self, queries: Singles) -> Floats:
+        return softmax(similarity(queries, self._keys) / self.theta) @ self._values
+
+
+def similarity(queries: Singles, keys: Singles) -> Floats:
+    """Cosine of unit rows, (Q, D) and (S, D) to (Q, S), summed in float64."""
+    product: Floats = queries.astype(np.float64) @ keys.T.astype(np.float64)
+    return product
+
+
+def softmax(logits: Floats) -> Floats:
+    """Softmax of each row.
+
+    >>> softmax(np.array([[0.0, 0.0], [1000.0, 0.0]]))
+    array([[0.5, 0.5],
+           [1. , 0. ]])
+    """
+    weights: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
+
+
+def unit_rows(what: str, rows: ArrayLike, width: int | None) -> Singles:
+    """Rows of length one, or a refusal."""
+    given = as_rows(rows, width, what)
+    _refuse(what, given, faults(given, "cosine"))
+    return unit(given).astype(np.float32)
+
+
+def value_rows(values: ArrayLike, n_rows: int, width: int | None) -> Singles:
+    """One vector per token, or a refusal.
+
+    >>> value_rows([[1, 0], [0, 1]], n_rows=2, width=2)
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    kind, given = as_values(values, n_rows, single=False)
+    if kind != "vector":
+        raise TypeError("values must be vectors, got class labels; give them as one-hot rows")
+    if width is not None and given.shape[1] != width:
+        raise ValueError(
+            f"values have {given.shape[1]} numbers, this memory holds values of {width}; "
+            "use one memory per kind of value"
+        )
+    _refuse("values", given, value_faults(given, np.float32))
+    return given.astype(np.float32)
+
+
+def _refuse(what: str, rows: NDArray[Any], bad: NDArray[np.bool_]) -> None:
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(
+            f"row {row} of {what} is not finite, or all zeros and without direction: {rows[row]}; "
+            "leave such rows out"
+        )
+
+
+def positive(name: str, number: float) -> float:
+    """A finite number above 0, or a refusal."""
+    if not 0 < number < np.inf:
+        raise ValueError(f"{name} must be finite and above 0, got {number}")
+    return float(number)
+
+
+def at_least_one(name: str, number: int) -> int:
+    """A count of 1 or more, or a refusal."""
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {number}")
+    return number

@@ -1,0 +1,76 @@
+"""All results on one HTML page that needs nothing else: no network, no scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from .. import snapshot
+from ..studies.result import Result, Row
+from . import words
+from .figures import pictures
+from .picture import Picture
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A study as the template sees it."""
+
+    result: Result
+    pictures: tuple[Picture, ...]
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What the columns of the table measure."""
+        return tuple(self.result.rows[0].measures)
+
+    @property
+    def claimed(self) -> frozenset[str]:
+        """Measures that the paper has, too."""
+        return frozenset(claim.measure for claim in self.result.claims)
+
+    @property
+    def judged(self) -> tuple[Row, ...]:
+        """Rows that the paper has, too."""
+        return tuple(row for row in self.result.rows if self.result.claims_of(row.name))
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """Settings, seeds and versions, for whoever wants the same numbers again."""
+        result = self.result
+        return {
+            **{name.replace("_", " "): str(value) for name, value in result.settings.items()},
+            "seeds": ", ".join(map(str, result.seeds)),
+            **result.versions,
+            "seconds": f"{result.seconds:.1f}",
+        }
+
+
+def render(results: Sequence[Result]) -> str:
+    """The page as text."""
+    if not results:
+        raise ValueError("a report needs at least one result; run a study first")
+    environment = Environment(
+        loader=PackageLoader("distinctkv", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    sections = [Section(result, pictures(result)) for result in results]
+    template = environment.get_template("page.html")
+    return template.render(
+        sections=sections,
+        words=words,
+        tally=words.tally(results),
+        all_hold=all(result.holds for result in results),
+    )
+
+
+def write(results: Sequence[Result], path: Path) -> None:
+    """The page as a file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    snapshot.replace(path, render(results).encode())

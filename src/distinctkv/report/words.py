@@ -1,0 +1,85 @@
+"""Numbers and verdicts as people read them, the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..studies.result import Claim, Measure, Result, Row
+
+
+def number(value: float, like: float | None = None) -> str:
+    """Three digits after the point for parts of one, fewer for counts, or as many as ``like``.
+
+    >>> number(0.9204), number(63.997), number(256), number(12288.0), number(1.223, like=12288.0)
+    ('0.920', '64.0', '256', '12,288', '1')
+    """
+    size = abs(value if like is None else like)
+    return f"{value:,.{0 if size >= 100 else 1 if size >= 10 else 3}f}"
+
+
+def printed(value: float) -> str:
+    """A number of the paper, with the digits that papers print.
+
+    >>> printed(0.82), printed(1.0), printed(64), printed(30000)
+    ('0.82', '1.00', '64', '30,000')
+    """
+    return f"{value:,.2f}" if abs(value) < 10 else f"{value:,g}"
+
+
+def spread(measure: Measure) -> str:
+    """A mean, and its spread where that is large enough to be seen.
+
+    >>> spread(Measure(0.92, 0.014, 10)), spread(Measure(64.0, 0.005, 10))
+    ('0.920 ± 0.014', '64.0')
+    """
+    sd = number(measure.sd, like=measure.mean)
+    return number(measure.mean) + (f" ± {sd}" if float(sd.replace(",", "")) else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The claims on one row, in a word or a few."""
+
+    text: str
+    holds: bool
+
+    @property
+    def mark(self) -> str:
+        """A sign that does not need colour."""
+        return ("✓" if self.holds else "✗") if self.text else ""
+
+
+def verdict(result: Result, row: Row) -> Verdict:
+    """What we say of a row; nothing, if the paper says nothing.
+
+    Failures are named first; else the most particular wording stands for the row.
+    """
+    claims = result.claims_of(row.name)
+    failed = [claim.measure for claim in claims if not claim.holds]
+    if failed:
+        return Verdict(f"fails: {', '.join(failed)}", holds=False)
+    particular = [claim for claim in claims if claim.verdict != "holds"]
+    return Verdict(
+        "; ".join(f"{claim.measure}: {claim.verdict}" for claim in particular)
+        or ("holds" if claims else ""),
+        holds=True,
+    )
+
+
+def paper(result: Result, row: Row, measure: str) -> str:
+    """The paper's number for a cell, or a dash."""
+    claim = claim_on(result, row, measure)
+    return printed(claim.paper) if claim else "–"
+
+
+def claim_on(result: Result, row: Row, measure: str) -> Claim | None:
+    """The claim on one cell of the table, if there is one."""
+    found = (claim for claim in result.claims_of(row.name) if claim.measure == measure)
+    return next(found, None)
+
+
+def tally(results: Sequence[Result]) -> str:
+    """How many claims hold."""
+    claims = [claim for result in results for claim in result.claims]
+    return f"{sum(claim.holds for claim in claims)} of {len(claims)} claims hold"

@@ -1,0 +1,144 @@
+"""What a study found: rows, series, and all that is needed to find it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+Setting = str | int | float
+# A row of the paper's table; one that we add to it; the cache itself.
+Role = Literal["paper", "added", "cache"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A mean over seeds, with the standard deviation between them."""
+
+    mean: float
+    sd: float
+    n: int
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Measure:
+        """One number per seed.
+
+        >>> Measure.of([0.9, 1.0, 0.8])
+        Measure(mean=0.9, sd=0.1, n=3)
+        """
+        if len(numbers) < 2:
+            raise ValueError(f"a spread needs at least 2 seeds, got {len(numbers)}")
+        mean, sd = fmean(numbers), stdev(numbers)
+        return cls(float(f"{mean:.12g}"), float(f"{sd:.12g}"), len(numbers))
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean."""
+        return self.sd / sqrt(self.n)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of a table: what was measured, and the setting it was measured at."""
+
+    name: str
+    label: str
+    measures: Mapping[str, Measure]
+    setting: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A line of a figure."""
+
+    name: str
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A number of the paper beside ours, and our verdict.
+
+    ``id`` is study, table, row and measure. ``holds`` is false only where we say that a claim
+    holds and it does not; one that we contest has its verdict in words.
+    """
+
+    id: str
+    paper: float
+    measured: float
+    spread: float
+    tolerance: float
+    verdict: str
+    holds: bool
+
+    @property
+    def row(self) -> str:
+        """The name of the row."""
+        return self.id.split(".")[2]
+
+    @property
+    def measure(self) -> str:
+        """The name of the measure."""
+        return self.id.split(".")[3]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """All that a study has to say; the report is made of nothing else."""
+
+    study: str
+    title: str
+    question: str
+    reading: tuple[str, ...]
+    rows: tuple[Row, ...]
+    settings: Mapping[str, Setting]
+    seeds: tuple[int, ...]
+    series: tuple[Series, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def holds(self) -> bool:
+        """Whether every claim that we say holds, holds."""
+        return all(claim.holds for claim in self.claims)
+
+    def claims_of(self, row: str) -> tuple[Claim, ...]:
+        """The paper's numbers for one row."""
+        return tuple(claim for claim in self.claims if claim.row == row)
+
+    def to_json(self) -> str:
+        """The result as text; numbers survive the round trip exactly."""
+        return json.dumps(asdict(self), indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """The result again, or ``ValueError`` if the text is not one."""
+        try:
+            return _rebuild(json.loads(text))
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            raise ValueError(
+                f"this is not a result of this version ({error}); run the study again"
+            ) from error
+
+
+def _rebuild(raw: Mapping[str, Any]) -> Result:
+    rows = (
+        {**row, "measures": {name: Measure(**m) for name, m in row["measures"].items()}}
+        for row in raw["rows"]
+    )
+    series = ({**line, "x": tuple(line["x"]), "y": tuple(line["y"])} for line in raw["series"])
+    made = {
+        "reading": tuple(raw["reading"]),
+        "rows": tuple(Row(**row) for row in rows),
+        "seeds": tuple(raw["seeds"]),
+        "series": tuple(Series(**line) for line in series),
+        "claims": tuple(Claim(**claim) for claim in raw["claims"]),
+    }
+    return Result(**{**raw, **made})

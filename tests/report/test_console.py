@@ -1,0 +1,35 @@
+import io
+
+from rich.console import Console
+
+from distinctkv.report.console import bar, tables
+
+
+def shown(result, width=80):
+    console = Console(file=io.StringIO(), width=width)
+    console.print(tables(result))
+    return console.file.getvalue()
+
+
+def test_the_papers_number_stands_beside_ours(result):
+    line = next(line for line in shown(result).splitlines() if line.lstrip().startswith("Ours"))
+    assert "1.000 ± 0.010" in line
+    assert "1.00" in line.split("0.010")[1]
+
+
+def test_eighty_columns_show_setting_and_verdict(result):
+    text = shown(result, width=80)
+    assert "setting of Ours" in text
+    assert "✓ holds" in text
+    assert "added, not in the paper" in text
+
+
+def test_brackets_in_a_name_are_shown(result):
+    assert "Heavy [bold]" in shown(result)
+
+
+def test_a_bar_takes_progress():
+    console = Console(file=io.StringIO())
+    with bar(console, "recall") as progress:
+        progress(1, 2)
+        progress(2, 2)

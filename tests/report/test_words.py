@@ -1,0 +1,33 @@
+from dataclasses import replace
+
+from distinctkv.report import words
+
+
+def verdict(result, name):
+    return words.verdict(result, next(row for row in result.rows if row.name == name))
+
+
+def test_a_row_whose_claims_hold_holds(result):
+    found = verdict(result, "dp")
+    assert (found.text, found.mark) == ("holds", "✓")
+
+
+def test_a_row_that_fails_names_what_fails(make_result):
+    found = verdict(make_result(claimed=0.5), "dp")
+    assert (found.text, found.mark) == ("fails: recall", "✗")
+
+
+def test_a_row_that_the_paper_does_not_have_gets_no_verdict(result):
+    found = verdict(result, "extra")
+    assert (found.text, found.mark) == ("", "")
+
+
+def test_a_qualified_claim_speaks_for_its_row(result):
+    claim = replace(result.claims[0], verdict="holds, at B=K only")
+    found = verdict(replace(result, claims=(claim,)), "dp")
+    assert found.text == "recall: holds, at B=K only"
+
+
+def test_the_tally_counts_over_all_studies(make_result):
+    results = [make_result(), make_result(claimed=0.5)]
+    assert words.tally(results) == "1 of 2 claims hold"

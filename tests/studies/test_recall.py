@@ -1,0 +1,76 @@
+import inspect
+
+import pytest
+
+from distinctkv import Cache
+from distinctkv.studies import recall
+from distinctkv.studies.result import Result
+from distinctkv.studies.study import FULL, QUICK, Scale
+
+TINY = Scale("tiny", 0.02)
+
+
+@pytest.fixture(scope="module")
+def tiny(seed):
+    return recall.run((seed, seed + 1), TINY)
+
+
+def test_every_row_has_recall_slots_and_bytes(tiny):
+    assert [row.name for row in tiny.rows] == [one.name for one in recall.CONTENDERS]
+    assert all(tuple(row.measures) == recall.MEASURES for row in tiny.rows)
+
+
+def test_all_six_rows_of_the_paper_are_claimed(tiny):
+    claimed = {claim.row for claim in tiny.claims}
+    assert claimed == {row.name for row in tiny.rows if row.role != "added"}
+
+
+def test_the_cache_keeps_the_distinct_items(tiny):
+    slots = {row.name: row.measures["slots"].mean for row in tiny.rows}
+    assert slots["dp"] == pytest.approx(64, abs=0.5)
+    assert slots["attention"] == 256
+
+
+def test_the_same_seeds_give_the_same_rows(tiny):
+    again = recall.run(tiny.seeds, TINY)
+    assert (again.rows, again.series) == (tiny.rows, tiny.series)
+
+
+def test_a_result_can_be_read_back(tiny):
+    assert Result.from_json(tiny.to_json()) == tiny
+
+
+def test_the_result_says_what_made_it(tiny):
+    assert tiny.settings["episodes"] == 6
+    assert {"distinctkv", "code", "numpy", "python"} <= set(tiny.versions)
+    assert tiny.seconds > 0
+
+
+def test_progress_counts_to_the_end(seed):
+    told = []
+    recall.run((seed, seed + 1), TINY, lambda done, total: told.append((done, total)))
+    assert told == [(step, 12) for step in range(1, 13)]
+
+
+def test_every_memory_is_read_at_the_same_temperature():
+    theta = recall.settings(FULL)["read_theta"]
+    assert inspect.signature(Cache.read).parameters["theta"].default == theta
+    peers = [one.make() for one in recall.CONTENDERS]
+    assert {peer.theta for peer in peers if hasattr(peer, "theta")} == {theta}
+
+
+def test_the_reading_owns_up_to_the_cost_in_numbers(tiny):
+    text = " ".join(tiny.reading)
+    assert "512 numbers" in text
+    assert "2,112 numbers" in text
+
+
+def test_the_papers_first_table_holds_in_the_quick_run():
+    result = recall.run(range(10), QUICK)
+    assert [claim.id for claim in result.claims if not claim.holds] == []
+
+
+@pytest.mark.slow
+def test_the_papers_first_table_holds():
+    result = recall.run(range(10), FULL)
+    assert [claim.id for claim in result.claims if not claim.holds] == []

@@ -1,0 +1,62 @@
+import json
+
+import pytest
+
+from distinctkv.studies.result import Claim, Measure, Result, Row, Series
+
+
+@pytest.fixture
+def result():
+    return Result(
+        study="toy",
+        title="A toy",
+        question="Does it run?",
+        reading=("It runs.",),
+        rows=(Row("dp", "Ours", {"recall": Measure(1 / 3, 0.1, 4)}, "tau .3", "cache"),),
+        settings={"scale": "tiny", "noise": 0.1},
+        seeds=(0, 1),
+        series=(Series("dp", "Ours", (0.0, 1.0), (0.25, 0.5)),),
+        claims=(Claim("toy.table.dp.recall", 0.3, 1 / 3, 0.1, 0.1, "holds", True),),
+        versions={"distinctkv": "0"},
+        seconds=1.5,
+    )
+
+
+def test_a_result_survives_the_round_trip(result):
+    assert Result.from_json(result.to_json()) == result
+
+
+def test_the_file_has_the_names_others_read(result):
+    raw = json.loads(result.to_json())
+    assert {"rows", "series", "settings", "seeds", "versions", "seconds", "claims"} <= set(raw)
+    assert {"id", "paper", "measured", "spread", "tolerance", "verdict"} <= set(raw["claims"][0])
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '{"rows": []}', '{"rows": [1]}'])
+def test_what_is_not_a_result_is_refused(text):
+    with pytest.raises(ValueError, match="not a result"):
+        Result.from_json(text)
+
+
+def test_a_field_from_another_version_is_refused(result):
+    raw = json.loads(result.to_json()) | {"mood": "good"}
+    with pytest.raises(ValueError, match="run the study again"):
+        Result.from_json(json.dumps(raw))
+
+
+def test_not_a_number_is_never_written(result):
+    broken = Row("dp", "Ours", {"recall": Measure(float("nan"), 0.0, 2)}, "", "cache")
+    with pytest.raises(ValueError, match="JSON compliant"):
+        Result("toy", "", "", (), (broken,), {}, ()).to_json()
+
+
+def test_one_seed_has_no_spread():
+    with pytest.raises(ValueError, match="at least 2 seeds, got 1"):
+        Measure.of([0.5])
+
+
+def test_a_claim_knows_its_row_and_measure(result):
+    claim = result.claims[0]
+    assert (claim.row, claim.measure) == ("dp", "recall")
+    assert result.claims_of("dp") == (claim,)
+    assert result.claims_of("h2o") == ()

@@ -1,0 +1,66 @@
+import json
+
+import pytest
+
+from distinctkv.studies import shelf
+from distinctkv.studies.study import Scale, silent
+
+TINY = Scale("tiny", 0.01)
+
+
+@pytest.fixture
+def seeds(seed):
+    return (seed, seed + 1)
+
+
+@pytest.fixture
+def folder(tmp_path, seeds):
+    shelf.measure("recall", seeds, TINY, tmp_path / "new", silent)
+    return tmp_path / "new"
+
+
+def test_a_finished_study_is_found_again(folder, seeds):
+    found = shelf.find("recall", seeds, TINY, folder)
+    assert found is not None
+    assert found.to_json() == (folder / "recall.json").read_text()
+
+
+def test_the_file_is_all_that_is_left(folder):
+    assert [path.name for path in folder.iterdir()] == ["recall.json"]
+
+
+def test_nothing_is_found_in_an_empty_folder(tmp_path, seeds):
+    assert shelf.find("recall", seeds, TINY, tmp_path) is None
+
+
+def test_other_seeds_are_another_result(folder, seed):
+    assert shelf.find("recall", (seed, seed + 2), TINY, folder) is None
+
+
+def test_another_scale_is_another_result(folder, seeds):
+    assert shelf.find("recall", seeds, Scale("tiny", 0.02), folder) is None
+
+
+def test_other_code_is_another_result(folder, seeds):
+    path = folder / "recall.json"
+    raw = json.loads(path.read_text())
+    raw["versions"]["code"] = "another"
+    path.write_text(json.dumps(raw))
+    assert shelf.find("recall", seeds, TINY, folder) is None
+
+
+def test_a_damaged_file_is_no_result(folder, seeds):
+    path = folder / "recall.json"
+    path.write_text(path.read_text()[:-40])
+    assert shelf.find("recall", seeds, TINY, folder) is None
+
+
+def test_a_run_that_dies_leaves_the_old_result(folder, seeds):
+    before = (folder / "recall.json").read_text()
+
+    def dies(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shelf.measure("recall", seeds, TINY, folder, dies)
+    assert (folder / "recall.json").read_text() == before

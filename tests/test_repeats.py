@@ -1,0 +1,47 @@
+"""Exact repeats are found by their bytes, and the look-up sleeps where there are none."""
+
+import numpy as np
+import pytest
+
+from distinctkv import Cache, Concentration
+from distinctkv.repeats import REST, Repeats, row_hashes
+from tests.reference import follow
+
+
+@pytest.mark.parametrize("width", [1, 7, 8])
+def test_a_hash_depends_on_the_row_alone(rng, width):
+    keys = rng.standard_normal((50, width)).astype(np.float32)
+    assert np.array_equal(row_hashes(keys[::-1])[::-1], row_hashes(keys))
+    assert row_hashes(keys[7:8])[0] == row_hashes(keys)[7]
+
+
+def test_an_exact_repeat_is_found_and_a_near_one_is_not(rng):
+    slots = rng.standard_normal((40, 6)).astype(np.float32)
+    tokens = np.concatenate([slots[::-1], slots + 1e-6])
+    rows = Repeats().find(slots, tokens)
+    assert rows.tolist() == [*range(39, -1, -1), *[-1] * 40]
+
+
+def test_equal_hashes_of_different_rows_are_told_apart(rng, monkeypatch):
+    monkeypatch.setattr(
+        "distinctkv.repeats.row_hashes", lambda keys: np.zeros(len(keys), np.uint64)
+    )
+    slots = rng.standard_normal((5, 6)).astype(np.float32)
+    rows = Repeats().find(slots, slots)
+    assert all(row in (-1, i) for i, row in enumerate(rows))
+
+
+def test_the_look_up_sleeps_where_nothing_repeats_and_wakes_again(rng):
+    slots, repeats = rng.standard_normal((9, 4)).astype(np.float32), Repeats()
+    repeats.find(slots, slots + 1)
+    assert repeats.nbytes == 0
+    assert [repeats.find(slots, slots) for _ in range(REST)] == [None] * REST
+    assert repeats.find(slots, slots).tolist() == list(range(9))
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.3])
+def test_a_stream_of_exact_repeats_is_still_the_rule(rng, tau):
+    keys = rng.standard_normal((300, 8))[rng.zipf(1.3, 4000) % 300]
+    cache = Cache(Concentration.fixed(tau))
+    ids = np.concatenate([cache.write(part) for part in np.array_split(keys, 9)])
+    assert ids.tolist() == follow(cache, keys)[1]
