@@ -20,7 +20,7 @@ from ..slots import Bools, Decision, Ints, Slots
 from .geometry import Geometry
 
 CHUNK = 2048
-TIERS = (64, 256, 1024, 4096)  # ends of the first blocks; later blocks have the size of the last
+TIERS = (32, 128, 512, 2048)  # ends of the first blocks; later blocks have the size of the last
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ def decide(slots: Slots, concentration: Concentration, keys: Keys, worths: Float
 
 def chunk(slots: Slots) -> int:
     """Tokens to take at a time: few while most are novel, for those meet each other in pairs."""
-    return min(CHUNK, max(64, 2 * slots.n))
+    return min(CHUNK, max(64, 4 * slots.n))
 
 
 def order_by_use(slots: Slots) -> None:
