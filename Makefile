@@ -6,7 +6,7 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := torch,report,fast,dev
-BENCHMARKS := vectors budget peers memory
+BENCHMARKS := vectors budget peers memory kills
 
 # Our processes, not BLAS, use the cores: two test workers, or one benchmark.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1

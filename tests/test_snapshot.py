@@ -68,6 +68,19 @@ def test_a_failed_save_leaves_the_old_snapshot(path, monkeypatch):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
+def test_saving_removes_what_a_killed_save_left_and_no_more(path):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    left, live = (path.with_name(f".{path.name}.{n}.part") for n in (dead.pid, os.getppid()))
+    other = path.with_name(f".other.{dead.pid}.part")
+    for file in (left, live, other):
+        file.touch()
+    Cache().save(path)
+    assert not left.exists()
+    assert live.exists()
+    assert other.exists()
+
+
 def test_a_missing_file_is_not_found(tmp_path):
     with pytest.raises(FileNotFoundError):
         Cache.load(tmp_path / "nothing")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,22 +69,40 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
 
 def replace(path: Path, content: bytes) -> None:
     """Put a file in place whole: temporary file, fsync, rename, fsync of the folder."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with part.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
+        part.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+    _sweep(path)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what processes left behind that were killed while saving this file."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        number = part.suffixes[-2][1:]
+        if number.isdecimal() and not _alive(int(number)):
+            part.unlink(missing_ok=True)
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True
 
 
 def _digest(head: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
@@ -94,9 +112,3 @@ def _digest(head: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str
         sha.update(json.dumps([name, tensor.dtype.str, tensor.shape]).encode())
         sha.update(tensor.tobytes())
     return sha.hexdigest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
