@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 
 import numpy as np
 import pytest
@@ -10,13 +9,61 @@ import pytest
 from distinctkv import Cache, Concentration
 from distinctkv.data import RecallTask
 from distinctkv.memory import Memory
-from distinctkv.peers import H2O, KNN, Attention, Recency, Superposition
+from distinctkv.peers import (
+    EMLLM,
+    H2O,
+    HAM,
+    KNN,
+    KVM,
+    LFU,
+    LRU,
+    NEC,
+    OVQ,
+    TOVA,
+    TTL,
+    Attention,
+    Based,
+    DecayedSuperposition,
+    Delta,
+    Fourier,
+    GatedDelta,
+    Hopfield,
+    InfFormer,
+    Kanerva,
+    KeyDiff,
+    KMeans,
+    Landmark,
+    Memorizing,
+    Recency,
+    Redundancy,
+    Reformer,
+    Ridge,
+    Routing,
+    Sinks,
+    SnapKV,
+    SnapKVOnce,
+    SubGen,
+    Superposition,
+    Titans,
+)
+from distinctkv.peers.lloyd import at_random
+
+TOKENS = 60
 
 
 @dataclass(frozen=True)
 class Member:
+    """A memory, the most slots it may hold, and whether one token is read back as it was.
+
+    Without a budget, no memory holds more slots than tokens; a fixed state has all its rows from
+    the first. A mechanism that takes a step towards a value, or shrinks it, is not ``exact``: it
+    reads back a part of it. The first read of an ``offline`` memory fits it: it holds less after.
+    """
+
     make: Callable[[], Memory]
-    budget: float = inf
+    budget: int = TOKENS
+    exact: bool = True
+    offline: bool = False
 
 
 MEMORIES = {
@@ -24,12 +71,55 @@ MEMORIES = {
     "cache with a budget": Member(lambda: Cache(Concentration.fixed(tau=0.3, budget=5)), 5),
     "cache that adapts": Member(lambda: Cache(Concentration.surprise(base=4, gain=8)), 12),
     "superposition": Member(Superposition),
+    "decayed superposition": Member(lambda: DecayedSuperposition(decay=0.9)),
+    "ridge": Member(Ridge, exact=False),
+    "ridge that forgets": Member(lambda: Ridge(penalty=0.01, decay=0.9), exact=False),
+    "delta": Member(Delta, exact=False),
+    "delta that overwrites": Member(lambda: Delta(rate=1.0)),
+    "gated delta": Member(lambda: GatedDelta(rate=0.5, decay=0.9), exact=False),
+    "based": Member(Based, budget=153),
+    "based on projected keys": Member(lambda: Based(width=8), budget=45),
+    "fourier": Member(Fourier, budget=132),
+    "kanerva": Member(Kanerva, budget=64, exact=False),
+    "kanerva sure of what it sees": Member(lambda: Kanerva(noise=0.01), budget=64, exact=False),
+    "infformer": Member(lambda: InfFormer(n_waves=8, block=8), budget=15),
+    "titans": Member(Titans, budget=64, exact=False),
+    "titans that forgets": Member(lambda: Titans(decay=0.99), budget=64, exact=False),
     "attention": Member(Attention),
     "knn": Member(lambda: KNN(k=2)),
     "recency": Member(lambda: Recency(budget=5), 5),
     "h2o": Member(lambda: H2O(budget=5), 5),
     "h2o without a window": Member(lambda: H2O(budget=5, recent=0), 5),
     "h2o with nothing but a window": Member(lambda: H2O(budget=5, recent=5), 5),
+    "sinks": Member(lambda: Sinks(budget=5, sinks=2), 5),
+    "snapkv": Member(lambda: SnapKV(budget=5, window=2), 5),
+    "snapkv with nothing but a window": Member(lambda: SnapKV(budget=5, window=5), 5),
+    "snapkv once": Member(lambda: SnapKVOnce(budget=5, window=2)),
+    "tova": Member(lambda: TOVA(budget=5), 5),
+    "redundancy": Member(lambda: Redundancy(budget=5), 5),
+    "redundancy of one": Member(lambda: Redundancy(budget=1), 1),
+    "keydiff": Member(lambda: KeyDiff(budget=5), 5),
+    "landmark": Member(lambda: Landmark(block=4, k=2)),
+    "lru": Member(lambda: LRU(budget=5), 5),
+    "lfu": Member(lambda: LFU(budget=5), 5),
+    "lfu that never forgets": Member(lambda: LFU(budget=5, decay=1.0), 5),
+    "ttl": Member(lambda: TTL(idle=5), 6),
+    "kmeans": Member(lambda: KMeans(budget=5), offline=True),
+    "kmeans at random": Member(lambda: KMeans(5, at_random, tries=1), offline=True),
+    "routing": Member(lambda: Routing(groups=4)),
+    "routing to two groups": Member(lambda: Routing(groups=4, reads=2)),
+    "reformer": Member(Reformer),
+    "nec": Member(lambda: NEC(budget=5), 5),
+    "nec with neighbours": Member(lambda: NEC(budget=5, k=3), 5),
+    "memorizing": Member(lambda: Memorizing(budget=5, k=2), 5),
+    "em-llm": Member(lambda: EMLLM(representatives=2)),
+    "hopfield": Member(Hopfield),
+    "kvm": Member(lambda: KVM(factor=2, chunk=4), 15 + 3),
+    "kvm that never ends a chunk": Member(lambda: KVM(chunk=61)),
+    "ovq": Member(lambda: OVQ(limit=8, chunk=4), 8 + 3),
+    "subgen": Member(SubGen),
+    "subgen of few samples": Member(lambda: SubGen(samples=2)),
+    "ham": Member(HAM, budget=16 + TOKENS),
 }
 
 
@@ -80,7 +170,12 @@ def test_one_token_is_remembered(member, episode):
     memory = member.make()
     memory.write(episode.keys[:1], episode.values[:1])
     assert len(memory) >= 1
-    np.testing.assert_allclose(memory.read(episode.keys[:1]), episode.values[:1], atol=1e-5)
+    read, value = memory.read(episode.keys[:1]), episode.values[:1]
+    if member.exact:
+        np.testing.assert_allclose(read, value, atol=1e-5)
+    else:
+        assert read.max() > 0
+        np.testing.assert_allclose(read, read.max() * value, atol=1e-5)
 
 
 def test_no_queries_get_no_values(member, episode):
@@ -92,7 +187,7 @@ def test_the_budget_is_kept_after_every_chunk(member, episode):
     memory = member.make()
     for start in range(0, 60, 7):
         memory.write(episode.keys[start : start + 7], episode.values[start : start + 7])
-        assert 1 <= len(memory) <= min(member.budget, 60)
+        assert 1 <= len(memory) <= member.budget
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 59])
@@ -113,6 +208,8 @@ def test_the_same_stream_gives_the_same_memory(member, episode):
 
 def test_a_read_changes_nothing(member, episode):
     memory, _ = written(member, episode)
+    if member.offline:
+        memory.read(episode.queries)
     before = len(memory), memory.nbytes
     first = memory.read(episode.queries)
     np.testing.assert_array_equal(memory.read(episode.queries), first)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Ids, Singles, TokenPeer
+from .base import Card, Ids, Singles, TokenPeer
 
 
 class Attention(TokenPeer):
@@ -16,6 +16,13 @@ class Attention(TokenPeer):
     >>> attention.read([[1.0, 0.0]]).round(3), len(attention)
     (array([[1.]]), 3)
     """
+
+    card = Card(
+        mechanism="softmax over all tokens",
+        keeps="every token",
+        growth="with the stream, L",
+        size="4 L (D + C)",
+    )
 
     def _store(self, keys: Singles, values: Singles) -> Ids:
         return self._append(keys, values)

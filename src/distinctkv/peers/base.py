@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,23 @@ from ..rule import Floats, unit
 Singles = NDArray[np.float32]
 Ids = NDArray[np.int64]
 
+# Products of unit rows on this grid add up in float64 without error, in any order: however a
+# stream is cut into chunks, and whatever BLAS does with them, similarities are the same bits.
+_GRID = 2.0**26
+
+
+@dataclass(frozen=True)
+class Card:
+    """A peer in a line: how it works, what it keeps, how that grows, and its bytes.
+
+    ``size`` is a formula in L tokens seen, D key size, C value size and the settings by name.
+    """
+
+    mechanism: str
+    keeps: str
+    growth: str
+    size: str
+
 
 class Peer(ABC):
     """A memory; a mechanism fills in the five abstract methods and sees only clean rows.
@@ -23,6 +41,8 @@ class Peer(ABC):
     Keys and queries reach it as unit rows, values as they are, all in float32, so that the bytes
     of every memory count the same kind of number.
     """
+
+    card: ClassVar[Card]
 
     def __init__(self) -> None:
         self._widths: tuple[int, int] | None = None
@@ -103,7 +123,7 @@ class TokenPeer(Peer):
 
 
 def similarity(queries: Singles, keys: Singles) -> Floats:
-    """Cosine of unit rows, (Q, D) and (S, D) to (Q, S), summed in float64."""
+    """Cosine of unit rows, (Q, D) and (S, D) to (Q, S), exact in float64."""
     product: Floats = queries.astype(np.float64) @ keys.T.astype(np.float64)
     return product
 
@@ -124,7 +144,7 @@ def unit_rows(what: str, rows: ArrayLike, width: int | None) -> Singles:
     """Rows of length one, or a refusal."""
     given = as_rows(rows, width, what)
     _refuse(what, given, faults(given, "cosine"))
-    return unit(given).astype(np.float32)
+    return (np.rint(unit(given) * _GRID) / _GRID).astype(np.float32)
 
 
 def value_rows(values: ArrayLike, n_rows: int, width: int | None) -> Singles:

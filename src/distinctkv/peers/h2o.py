@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Ids, Singles, TokenPeer, at_least_one, positive, similarity
+from .base import Card, Ids, Singles, TokenPeer, at_least_one, positive, similarity
 
 # Small tables: fewer columns per token, and no threads waking up in BLAS for each product.
 _BLOCK = 32
@@ -30,6 +30,13 @@ class H2O(TokenPeer):
     >>> heavy.read([[1.0, 0.0]]).round(3), len(heavy)
     (array([[1.]]), 2)
     """
+
+    card = Card(
+        mechanism="the token with the least accumulated attention leaves",
+        keeps="tokens attended most so far, and the most recent",
+        growth="to the budget B",
+        size="4 B (D + C) + 8 B",
+    )
 
     def __init__(
         self,

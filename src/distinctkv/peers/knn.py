@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Ids, Singles, TokenPeer, at_least_one, similarity
+from .base import Card, Ids, Singles, TokenPeer, at_least_one, similarity
 
 
 class KNN(TokenPeer):
@@ -21,6 +21,13 @@ class KNN(TokenPeer):
     >>> knn.read([[1.0, 0.0]])
     array([[1.5]])
     """
+
+    card = Card(
+        mechanism="mean value of the k nearest keys",
+        keeps="every token",
+        growth="with the stream, L",
+        size="4 L (D + C)",
+    )
 
     def __init__(self, k: int = 1) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Ids, Singles, TokenPeer, at_least_one
+from .base import Card, Ids, Singles, TokenPeer, at_least_one
 
 
 class Recency(TokenPeer):
@@ -17,6 +17,13 @@ class Recency(TokenPeer):
     >>> window.read([[1.0, 0.0]]), len(window)          # the first token has left
     (array([[2.]]), 2)
     """
+
+    card = Card(
+        mechanism="softmax over a sliding window",
+        keeps="the last tokens",
+        growth="to the budget B",
+        size="4 B (D + C)",
+    )
 
     def __init__(self, budget: int, theta: float = 0.05) -> None:
         super().__init__(theta)

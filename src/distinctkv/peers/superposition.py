@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Ids, Peer, Singles
+from .base import Card, Ids, Peer, Singles
 
 
 class Superposition(Peer):
@@ -24,6 +24,13 @@ class Superposition(Peer):
     >>> state.read(np.eye(3)[1:2])
     array([[2.]])
     """
+
+    card = Card(
+        mechanism="one matrix sums all k v^T",
+        keeps="no token, only the sum",
+        growth="fixed",
+        size="4 D C",
+    )
 
     def __len__(self) -> int:
         return len(self._state) if self._widths else 0
