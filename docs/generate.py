@@ -67,12 +67,16 @@ def described(name: str, thing: object) -> str:
 
 
 def cli() -> str:
-    """The help of every command."""
+    """The help of every command, and of every command within it."""
     parts = ["# Command line", "What `--help` says."]
-    for name, command in {"": main, **main.commands}.items():
-        words = f"distinctkv {name}".strip()
+    waiting: list[tuple[str, click.Command]] = [("distinctkv", main)]
+    while waiting:
+        words, command = waiting.pop(0)
         with click.Context(command, info_name=words, terminal_width=90) as context:
             parts.append(f"## {words}\n\n```text\n{command.get_help(context)}\n```")
+        if isinstance(command, click.Group):
+            inner = [(f"{words} {name}", part) for name, part in command.commands.items()]
+            waiting = inner + waiting
     return "\n\n".join(parts) + "\n"
 
 

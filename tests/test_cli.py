@@ -5,7 +5,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from distinctkv import __version__, cli
+from distinctkv import __version__, cli, studies
 from distinctkv.studies import claims, recall, study
 
 TINY = study.Scale("tiny", 0.01)
@@ -13,8 +13,9 @@ TINY = study.Scale("tiny", 0.01)
 
 @pytest.fixture
 def reproduce(monkeypatch, tmp_path):
-    """Call ``distinctkv reproduce`` at a tiny scale, with results in ``tmp_path``."""
+    """Call ``distinctkv reproduce`` at a tiny scale, on one study, with results in ``tmp_path``."""
     monkeypatch.setattr(study, "QUICK", TINY)
+    monkeypatch.setattr(studies, "NAMES", ("recall",))
 
     def call(*arguments):
         given = ["reproduce", "--out", str(tmp_path), "--seeds", "2", *arguments]
@@ -28,7 +29,7 @@ def all_claims(monkeypatch):
     """Replace what the paper claims of every row by one number."""
 
     def claim(recall_of_dp):
-        wording = {"dp": {"recall": {"paper": recall_of_dp, "within": 0.01}}}
+        wording = {"table": {"dp": {"recall": {"paper": recall_of_dp, "within": 0.01}}}}
         monkeypatch.setattr(claims, "claims_for", lambda study: wording)
 
     return claim

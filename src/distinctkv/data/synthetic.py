@@ -51,17 +51,23 @@ class RecallTask:
         if not 0 <= self.noise < np.inf:
             raise ValueError(f"noise must be finite and 0 or more, got {self.noise}")
 
-    def draw(self, rng: np.random.Generator, n_queries: int = 1) -> Episode:
-        """One episode; queries ask for items drawn with replacement.
+    @property
+    def n_tokens(self) -> int:
+        """Tokens in a stream, L."""
+        return self.n_items * self.repeats
+
+    def draw(self, rng: np.random.Generator, n_queries: int | None = 1) -> Episode:
+        """One episode; queries ask for items drawn with replacement, or for each once (None).
 
         >>> episode = RecallTask(n_items=3, repeats=2).draw(np.random.default_rng(0))
         >>> episode.keys.shape, episode.values.shape, episode.queries.shape
         ((6, 32), (6, 16), (1, 32))
         """
+        each = np.arange(self.n_items)
         prototypes = unit(rng.standard_normal((self.n_items, self.width)))
         labels = rng.integers(self.n_classes, size=self.n_items)
-        items = rng.permutation(np.repeat(np.arange(self.n_items), self.repeats))
-        asked = rng.integers(self.n_items, size=n_queries)
+        items = rng.permutation(np.repeat(each, self.repeats))
+        asked = each if n_queries is None else rng.integers(self.n_items, size=n_queries)
         return Episode(
             keys=occurrences(rng, prototypes[items], self.noise),
             values=np.eye(self.n_classes)[labels[items]],
