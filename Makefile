@@ -8,7 +8,7 @@ BIN := .venv/bin
 EXTRAS := torch,report,fast,dev
 BENCHMARKS := vectors budget peers memory kills
 
-# Our processes, not BLAS, use the cores: two test workers, or one benchmark.
+# Our processes, not BLAS, use the cores: two test workers, one benchmark, one study.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
 help:
@@ -19,7 +19,7 @@ help:
 	@echo "make docs        build the documentation into site/"
 
 reproduce: .venv/.ready
-	$(BIN)/distinctkv reproduce --quick --out out
+	$(ONE_THREAD) $(BIN)/distinctkv reproduce --quick --out out
 
 test: .venv/.ready
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered

@@ -27,6 +27,7 @@ BAD_KEYS = {
     "objects": (np.array([[None, 1, 2]]), TypeError, "real numbers"),
     "dates": (np.array([["2020-01-01"] * 3], "M8[D]"), TypeError, "real numbers"),
     "none": (None, TypeError, "real numbers"),
+    "masked": (np.ma.masked_array(np.eye(3), np.eye(3)), TypeError, "mask would be lost"),
     "a set": ({1.0, 2.0}, TypeError, "real numbers"),
 }
 
@@ -39,12 +40,19 @@ BAD_VALUES = {
     "missing after labels": (None, ValueError, "values are now missing"),
     "words": (["a", "b", "c"], TypeError, "values must be real numbers"),
     "ragged": ([[1], [2, 3], [4]], ValueError, "values must be rows of equal length"),
+    "too long a label, written the other way round": (
+        np.array([0, 1, 2**63], ">u8"),
+        ValueError,
+        "64 signed bits",
+    ),
     "too long a label": (np.array([0, 1, 2**63], np.uint64), ValueError, "64 signed bits"),
 }
 
 
 @pytest.fixture(params=["blocked", "ordered", "compiled"])
 def cache(request):
+    if request.param == "compiled":
+        pytest.importorskip("numba")
     cache = Cache(Concentration.fixed(0.5), engine=request.param)
     cache.write(GOOD, [0, 1, 2])
     return cache
@@ -71,6 +79,31 @@ def test_a_bad_query_is_refused(cache, keys):
     for use in (cache.read, cache.read_mass, cache.nearest, cache.distribution):
         with pytest.raises(ValueError, match=r"query 0|queries"):
             use(keys)
+
+
+@pytest.mark.parametrize("theta", [None, "a", True])
+def test_a_theta_that_is_no_number_is_a_type_error(cache, theta):
+    with pytest.raises(TypeError, match="theta must be a number"):
+        cache.read(GOOD, theta=theta)
+
+
+@pytest.mark.parametrize("policy", [0.0, 0.5, {}, "last"])
+def test_what_is_no_policy_is_a_type_error(policy):
+    with pytest.raises(TypeError, match=r"expected a Concentration such as Concentration.fixed"):
+        Cache(policy)
+    with pytest.raises(TypeError, match="expected a Merge such as Merge"):
+        Cache(merge=policy)
+
+
+def test_values_for_no_keys_are_refused(cache):
+    with pytest.raises(ValueError, match="do not fit 0 keys"):
+        cache.write(np.empty((0, 3)), [1, 2, 3])
+
+
+def test_a_tensor_that_must_be_detached_is_refused_in_our_words():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match="must be an array of numbers"):
+        Cache().write(torch.ones(2, 2, requires_grad=True))
 
 
 @pytest.mark.parametrize("theta", [0.0, -1.0, NAN])

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from distinctkv import Cache, Concentration, Merge
-from tests.reference import state
+from distinctkv import Cache, Concentration, Merge, engines
+from distinctkv.rule import distances, read, unit
+from tests.reference import follow, state
 
 APPLE, SKY, GRASS = np.eye(3)
 STREAM = np.stack([SKY, APPLE, GRASS, APPLE, SKY, GRASS])
@@ -323,3 +324,146 @@ def test_a_cache_of_another_width_or_kind_is_not_absorbed(cache):
         with pytest.raises(ValueError, match=r"use one (memory|cache)"):
             cache.absorb(other)
     assert state(cache) == before
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("theta", [1e-310, 1e-3, 0.05, 2.0, 1e300])
+def test_a_read_is_the_rule_read(rng, metric, theta):
+    keys, values = rng.standard_normal((40, 6)), rng.standard_normal((40, 3))
+    cache = Cache(Concentration.fixed(0.01), metric=metric, merge=Merge(value="mean"))
+    cache.write(np.concatenate([keys, keys[:9]]), np.concatenate([values, values[:9]]))
+    queries = rng.standard_normal((5, 6))
+    rows = unit(queries) if metric == "cosine" else queries
+    table = cache.slots
+    if theta > 1e-300:
+        for weight, answers in (
+            (1.0, cache.read(queries, theta)),
+            (table.count, cache.read_mass(queries, theta)),
+        ):
+            want = [read(row, table.keys, table.values, theta, weight) for row in rows]
+            np.testing.assert_allclose(answers, want, atol=1e-4)
+    else:
+        nearest = cache.nearest(queries)[0]
+        np.testing.assert_allclose(cache.read(queries, theta), table.values[nearest])
+
+
+def test_a_euclidean_read_far_from_the_origin_is_the_read_near_it(rng):
+    keys, values = 8.0 * rng.integers(0, 5, (60, 3)), rng.standard_normal((60, 2))
+    near, far = (Cache(Concentration.fixed(1.0), metric="euclidean") for _ in range(2))
+    near.write(keys, values)
+    far.write(keys + 2**24, values)
+    queries = keys[:9] + 8.0
+    want = near.read(queries, theta=50.0)
+    np.testing.assert_allclose(far.read(queries + 2**24, theta=50.0), want, atol=1e-5)
+
+
+def test_a_label_read_of_many_queries_is_that_of_each(rng):
+    keys, labels = rng.standard_normal((300, 16)), rng.integers(0, 200, 300)
+    cache = Cache(Concentration.fixed(0.05))
+    cache.write(keys, labels)
+    assert cache.read(np.tile(keys, (60, 1))).tolist() == np.tile(labels, 60).tolist()
+
+
+@pytest.mark.parametrize("key", ["mean", "ema"])
+def test_a_mean_key_is_a_mean_however_long_the_stream(key):
+    cache = Cache(Concentration.fixed(10.0), metric="euclidean", merge=Merge(key=key, pace=1e-4))
+    cache.write(np.full((10_000, 1), 1000.0))
+    cache.write(np.full((100_000, 1), 1000.1))
+    part = 10 / 11 if key == "mean" else 1 - (1 - 1e-4) ** 100_000
+    assert cache.slots.keys[0, 0] == pytest.approx(1000 + 0.1 * part, abs=1e-4)
+
+
+def test_labels_that_no_slot_holds_are_forgotten(rng):
+    cache = Cache(Concentration.fixed(0.1, budget=8), merge=Merge(value="counts"))
+    sizes = []
+    for start in range(0, 4000, 500):
+        cache.write(rng.standard_normal((500, 16)), range(start, start + 500))
+        sizes.append(cache.nbytes)
+    assert len(cache.classes) < 1100
+    assert sizes[-1] <= 2 * sizes[1]
+    assert set(cache.slots.values[:, -1]) <= {0, 1}
+
+
+def test_counts_lie_in_the_file_as_the_classes_do_however_they_came(tmp_path, rng):
+    keys, labels = rng.standard_normal((9, 4))[rng.integers(0, 9, 200)], rng.integers(0, 30, 200)
+    for name, step in (("whole", 200), ("cut", 7)):
+        cache = Cache(merge=Merge(value="counts"))
+        for start in range(0, 200, step):
+            cache.write(keys[start : start + step], labels[start : start + step])
+        cache.save(tmp_path / name)
+    assert (tmp_path / "whole").read_bytes() == (tmp_path / "cut").read_bytes()
+
+
+def test_the_value_seen_last_stays_when_two_absorbed_slots_join_one():
+    def at(degrees):
+        return [np.cos(np.radians(degrees)), np.sin(np.radians(degrees))]
+
+    tau = 1 - np.cos(np.radians(10))
+    a, b = (Cache(Concentration.fixed(tau), merge=Merge(value="last")) for _ in range(2))
+    a.write([at(0)], [1])
+    b.write([at(-8), at(8), at(-8)], [10, 20, 30])
+    a.absorb(b)
+    assert a.slots.values.tolist() == [30]
+
+
+def test_absorbing_counts_rows_that_were_all_skipped():
+    a, b = Cache(on_bad="skip"), Cache(on_bad="skip")
+    b.write([[np.nan, 1.0]])
+    a.write(np.eye(2))
+    a.absorb(b)
+    a.write([[np.nan, 1.0]])
+    assert (a.seen, a.skipped) == (4, 2)
+
+
+def test_an_absorbed_ema_key_goes_over_to_the_later_stream():
+    a, b = (
+        Cache(Concentration.fixed(90.0), merge=Merge(key="ema", pace=0.5), metric="euclidean")
+        for _ in range(2)
+    )
+    a.write([[0.0], [0.0], [0.0]])
+    b.write([[8.0], [8.0]])
+    a.absorb(b)
+    assert a.slots.keys.tolist() == [[6.0]]
+
+
+def test_a_merge_under_a_budget_evicts_the_least_used():
+    a, b = (Cache(Concentration.fixed(0.5, budget=2, decay=1.0)) for _ in range(2))
+    a.write([SKY, APPLE, APPLE, APPLE])
+    b.write([GRASS, GRASS])
+    a.absorb(b)
+    assert a.slots.keys.tolist() == [APPLE.tolist(), GRASS.tolist()]
+
+
+def test_the_nearest_of_keys_that_moved_together_is_the_nearest(rng):
+    cache = Cache(Concentration.fixed(0.5), merge=Merge(key="ema", pace=1.0))
+    cache.write(rng.standard_normal((400, 3)))
+    queries = unit(rng.standard_normal((200, 3))).astype(np.float32)
+    want = [cache.slots.ids[distances(query, cache.slots.keys).argmin()] for query in queries]
+    assert cache.nearest(queries)[0].tolist() == want
+
+
+def test_a_long_centred_write_counts_every_token(rng):
+    keys = 2 + rng.standard_normal((9000, 16))
+    cache = Cache(centre=True)
+    cache.write(keys)
+    assert cache._centre.tokens == 9000
+    assert np.allclose(cache._centre.total, unit(keys).sum(axis=0))
+
+
+def test_a_broken_numba_hands_over_to_numpy_and_says_so(monkeypatch):
+    def broken():
+        raise ImportError("Numba needs NumPy 2.2 or less")
+
+    engines._fastest.cache_clear()
+    monkeypatch.setattr("distinctkv.engines.ordered.compiled", broken)
+    monkeypatch.setattr("distinctkv.engines.find_spec", lambda name: name)
+    with pytest.warns(UserWarning, match="ordered engine takes over"):
+        cache = Cache(Concentration.fixed(0.5, budget=2))
+    engines._fastest.cache_clear()
+    assert cache.write(STREAM).tolist() == follow(cache, STREAM)[1]
+
+
+def test_born_tells_which_ids_are_news(cache):
+    before = cache.born
+    ids = cache.write([APPLE, [-1.0, -1.0, 0.0], [-1.0, -1.0, 0.0]], [RED, BLUE, BLUE])
+    assert np.unique(ids[ids >= before]).tolist() == [3]

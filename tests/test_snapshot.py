@@ -4,6 +4,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -69,16 +70,36 @@ def test_a_failed_save_leaves_the_old_snapshot(path, monkeypatch):
 
 
 def test_saving_removes_what_a_killed_save_left_and_no_more(path):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    left, live = (path.with_name(f".{path.name}.{n}.part") for n in (dead.pid, os.getppid()))
-    other = path.with_name(f".other.{dead.pid}.part")
-    for file in (left, live, other):
+    old, young, other = (
+        path.with_name(f".{name}.part") for name in (f"{path.name}.a", f"{path.name}.b", "other.a")
+    )
+    for file in (old, young, other):
         file.touch()
+    for file in (old, other):
+        os.utime(file, (0, 0))
     Cache().save(path)
-    assert not left.exists()
-    assert live.exists()
+    assert not old.exists()
+    assert young.exists()
     assert other.exists()
+
+
+def test_two_savers_never_spoil_a_file_for_a_reader(tmp_path, rng):
+    caches = [Cache() for _ in range(2)]
+    for cache, n in zip(caches, (20, 2000), strict=True):
+        cache.write(rng.standard_normal((n, 8)))
+        cache.save(tmp_path / "shared")
+    savers = [
+        threading.Thread(
+            target=lambda cache=cache: [cache.save(tmp_path / "shared") for _ in "x" * 40]
+        )
+        for cache in caches
+    ]
+    for saver in savers:
+        saver.start()
+    sizes = {len(Cache.load(tmp_path / "shared")) for _ in range(60)}
+    for saver in savers:
+        saver.join()
+    assert sizes <= {len(cache) for cache in caches}
 
 
 def test_a_missing_file_is_not_found(tmp_path):
@@ -160,7 +181,15 @@ def test_a_state_that_means_nothing_is_refused_even_with_a_true_digest(path):
         {"concentration": {"tau": -1}},
         {"counters": None},
         {"values": {"kind": "label"}},
+        {"values": {"kind": "colour", "size": [], "classes": []}},
+        {"values": {**known["values"], "classes": [4, 3, 2, 1, 0]}},
         {"numbers": {}},
+        {"numbers": {**known["numbers"], "born": 0}},
+        {"numbers": {**known["numbers"], "temperature": 7.0}},
+        {"numbers": {**known["numbers"], "worth": 0.0}},
+        {"counters": ["a", "b"]},
+        {"counters": [3, 5]},
+        {"centre": 5},
     ):
         snapshot.save(path, "cache", tensors, {**known, **change})
         with pytest.raises(SnapshotError, match="does not describe a cache"):
@@ -174,6 +203,10 @@ def test_columns_that_do_not_fit_are_refused_even_with_a_true_digest(path):
         ("ids", tensors["ids"][::-1].copy()),
         ("usage", tensors["usage"].astype(np.float32)),
         ("extra", np.zeros(3)),
+        ("keys", tensors["keys"][:, 0].copy()),
+        ("keys", tensors["keys"] * np.nan),
+        ("keys", tensors["keys"] * 2),
+        ("count", tensors["count"] * 0),
     ):
         snapshot.save(path, "cache", {**tensors, name: column}, known)
         with pytest.raises(SnapshotError, match="does not describe a cache"):

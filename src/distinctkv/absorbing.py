@@ -73,12 +73,15 @@ def _take(
         _move(slots, theirs, int(rows[0]), fresh=bool(opened[0]))
     np.add.at(slots["usage"], rows, theirs["usage"])
     np.add.at(slots["count"], rows, theirs["count"])
-    np.maximum.at(slots["last_seen"], rows, last)
     if values is not None:
         if slots.merge.value == "last":
-            slots["values"][rows] = values
+            # Of several that join one slot, the value seen last stays.
+            late = np.argsort(last, kind="stable")
+            late = late[last[late] >= slots["last_seen"][rows[late]]]
+            slots["values"][rows[late]] = values[late]
         elif slots.merge.value in ("mean", "counts"):
             np.add.at(slots["values"], rows, values)
+    np.maximum.at(slots["last_seen"], rows, last)
     ids: Ints = slots["ids"][rows]
     return ids
 
@@ -104,26 +107,16 @@ def _place(
 
 
 def _move(slots: Slots, theirs: dict[str, NDArray[Any]], row: int, fresh: bool) -> None:
-    """Weigh two keys by the tokens behind them; one that follows drift goes over to the later."""
-    weighed = "length" in slots
+    """Weigh two means by the tokens behind them; one that follows drift goes over to the later."""
+    new = theirs["mean"][0]
     if fresh:
-        if weighed:
-            slots["length"][row] = theirs["length"][0]
+        slots["mean"][row] = new
         return
-    ours, n_ours = slots["keys"][row].astype(np.float64), int(slots["count"][row])
-    new, n_new = theirs["keys"][0].astype(np.float64), int(theirs["count"][0])
-    if slots.merge.key == "ema":
-        part = 1 - (1 - slots.merge.pace) ** n_new
-    else:
-        part = n_new / (n_ours + n_new)
-        if weighed:
-            ours, new = ours * slots["length"][row], new * theirs["length"][0]
-    moved = ours + part * (new - ours)
-    if slots.metric == "cosine":
-        length = float(np.sqrt((moved * moved).sum()))
-        if length < 1e-6:
-            return
-        moved = moved / length
-        if weighed:
-            slots["length"][row] = length
-    slots["keys"][row] = moved
+    n_ours, n_new = int(slots["count"][row]), int(theirs["count"][0])
+    ema = slots.merge.key == "ema"
+    part = 1 - (1 - slots.merge.pace) ** n_new if ema else n_new / (n_ours + n_new)
+    mean = slots["mean"][row] + part * (new - slots["mean"][row])
+    slots["mean"][row] = mean
+    length = float(np.sqrt((mean * mean).sum())) if slots.metric == "cosine" else 1.0
+    if length >= 1e-6:
+        slots["keys"][row] = mean / length

@@ -50,7 +50,7 @@ def as_values(values: ArrayLike | None, n_rows: int, single: bool) -> tuple[Kind
     if values is None:
         return "none", np.empty((n_rows, 0), np.float32)
     given = _numbers(values, "values")
-    if single and (given.ndim == 0 or given.shape != (1,)):
+    if single and given.shape != (1,) and not (given.ndim == 2 and len(given) == 1):
         given = given[None]
     if given.ndim not in (1, 2) or len(given) != n_rows:
         raise ValueError(
@@ -58,7 +58,7 @@ def as_values(values: ArrayLike | None, n_rows: int, single: bool) -> tuple[Kind
             "give one label or one vector for each key"
         )
     if given.ndim == 1 and given.dtype.kind in "iub":
-        if given.dtype == np.uint64 and given.max(initial=0) > np.iinfo(np.int64).max:
+        if given.dtype.kind == "u" and given.max(initial=0) > np.iinfo(np.int64).max:
             raise ValueError(f"labels must fit into 64 signed bits, got {given.max()}")
         return "label", given.astype(np.int64)
     return "vector", given[:, None] if given.ndim == 1 else given
@@ -150,6 +150,14 @@ class Centre:
         self.total, self.tokens = sums[-1].copy(), self.tokens + len(units)
         return _recentre(units, sums[:-1] / before[:, None])
 
+    def restore(self, total: Floats | None, tokens: int) -> None:
+        """Take up a mean that was saved."""
+        self.total, self.tokens = total, int(tokens)
+        if (total is None) != (self.tokens == 0) or self.tokens < 0:
+            raise ValueError(f"a mean of {tokens} tokens")
+        if total is not None and (total.ndim != 1 or not np.isfinite(total).all()):
+            raise ValueError("a mean that is no row of numbers")
+
     def add(self, other: Centre) -> None:
         """Count the other's tokens too."""
         if other.total is not None:
@@ -178,10 +186,15 @@ def _recentre(units: Floats, mean: Floats) -> Floats:
 
 
 def _numbers(given: ArrayLike, what: str) -> NDArray[Any]:
+    if isinstance(given, np.ma.MaskedArray):
+        raise TypeError(
+            f"{what} are a masked array, whose mask would be lost; fill or drop it first"
+        )
     try:
         array = np.asarray(given)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{what} must be rows of equal length: {error}") from error
+    except (ValueError, TypeError, RuntimeError) as error:
+        rule = "rows of equal length" if isinstance(given, list | tuple) else "an array of numbers"
+        raise ValueError(f"{what} must be {rule}: {error}") from error
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{what} must be real numbers, got {array.dtype}; encode them first")
     return array

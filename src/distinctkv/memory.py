@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, Self, get_args
+from typing import Any, Literal, Protocol, Self, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,7 @@ from .slots import Bools, Ints, Slots
 from .values import Values
 
 OnBad = Literal["raise", "skip"]
+T = TypeVar("T", Concentration, Merge)
 
 
 class Memory(Protocol):
@@ -55,6 +56,14 @@ class SlotTable:
     last_seen: Ints
 
 
+def _policy(given: T | None, kind: type[T], example: str) -> T:
+    if given is None:
+        return kind()
+    if not isinstance(given, kind):
+        raise TypeError(f"expected a {kind.__name__} such as {example}, got {given!r}")
+    return given
+
+
 class Cache:
     """A memory that opens a slot only for what is novel and merges every repeat.
 
@@ -79,8 +88,8 @@ class Cache:
         engine: engines.EngineName = "auto",
     ) -> None:
         """Start empty; see `Concentration` and `Merge` for what the policies mean."""
-        self.concentration = concentration or Concentration()
-        self.merge = merge or Merge()
+        self.concentration = _policy(concentration, Concentration, "Concentration.fixed(0.5)")
+        self.merge = _policy(merge, Merge, "Merge(value='last')")
         check_metric(metric, self.concentration.tau)
         if centre and metric != "cosine":
             raise ValueError("centring changes no distance; use it with metric='cosine'")
@@ -99,9 +108,9 @@ class Cache:
     def write(self, keys: ArrayLike, values: ArrayLike | None = None) -> Ints:
         """Take in tokens, in chunks of any size, and return the id of each token's slot."""
         rows = entry.as_rows(keys, self.width)
+        kind, given = entry.as_values(values, len(rows), single=np.ndim(keys) == 1)
         if len(rows) == 0:
             return np.empty(0, np.int64)
-        kind, given = entry.as_values(values, len(rows), single=np.ndim(keys) == 1)
         stored = self._values.admit(kind, given)
         good = self._good(rows, given, stored)
         ids = np.full(len(rows), -1, np.int64)
@@ -137,7 +146,9 @@ class Cache:
         rows = self._ready(queries)
         if self._values.kind != "label":
             raise ValueError("this cache holds vectors, which have no classes; use read")
-        return self._masses(rows, theta, None)
+        classes, spread = self._values.spread(self._slots)
+        parts = [spread(mass) for mass in reading.attention(self._slots, rows, theta, None)]
+        return classes, np.concatenate([np.empty((0, len(classes))), *parts])
 
     def nearest(self, queries: ArrayLike) -> tuple[Ints, NDArray[np.float64]]:
         """Id and similarity of the slot nearest to each query; -1 and -inf while empty.
@@ -155,7 +166,9 @@ class Cache:
     def absorb(self, other: Cache) -> Ints:
         """Take in another cache's slots by the rule, as if its stream had followed this one's.
 
-        Returns the id here of each of its slots, oldest first. Counts and usage are added.
+        Returns the id here of each of its slots, oldest first (under a budget some may be evicted
+        again). Counts and usage are added. Our tau and decay rule; the other's may differ. Centred
+        caches compare keys that each centred by its own mean, which agree once both have settled.
         """
         if not isinstance(other, Cache):
             raise TypeError(f"only a Cache can be absorbed, got {type(other).__name__}")
@@ -165,6 +178,7 @@ class Cache:
         if ours != theirs:
             raise ValueError(f"caches must share metric, merge and centring: {ours} and {theirs}")
         if other.width is None:
+            self.seen, self.skipped = self.seen + other.seen, self.skipped + other.skipped
             return np.empty(0, np.int64)
         kind, example = other._values.example()
         entry.as_rows(other._slots["keys"], self.width, "the other cache's keys")
@@ -187,6 +201,8 @@ class Cache:
         if slots.columns:
             order = np.argsort(slots["ids"])
             tensors = {name: slots[name][order] for name in slots.columns}
+        if "values" in tensors:
+            tensors["values"] = self._values.sorted(tensors["values"])
         if self._centre is not None and self._centre.total is not None:
             tensors["centre"] = self._centre.total
         state = {
@@ -207,7 +223,7 @@ class Cache:
         tensors, state = snapshot.load(path, "cache")
         try:
             return cls._restore(tensors, state)
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise snapshot.SnapshotError(f"{path} does not describe a cache: {error!r}") from error
 
     def __len__(self) -> int:
@@ -247,6 +263,11 @@ class Cache:
         return int(self._slots.columns["keys"].shape[1]) if self._slots.columns else None
 
     @property
+    def born(self) -> int:
+        """Slots ever opened; the next one gets this id."""
+        return self._slots.born
+
+    @property
     def classes(self) -> Ints:
         """Labels seen under ``Merge(value="counts")``, in rising order: the columns of a count."""
         return self._values.classes
@@ -273,10 +294,12 @@ class Cache:
             centre=state["centre"] is not None,
             on_bad=state["on_bad"],
         )
-        cache.seen, cache.skipped = state["counters"]
-        if cache._centre is not None:
-            cache._centre.total, cache._centre.tokens = tensors.pop("centre", None), state["centre"]
+        cache.seen, cache.skipped = map(int, state["counters"])
+        if not 0 <= cache.skipped <= cache.seen:
+            raise ValueError(f"counters {state['counters']}")
         cache._values.restore(state["values"])
+        if cache._centre is not None:
+            cache._centre.restore(tensors.pop("centre", None), state["centre"])
         cache._slots.restore(tensors, state["numbers"], cache._values.column())
         return cache
 
@@ -320,17 +343,14 @@ class Cache:
         rows = self._ready(queries)
         weight = self._slots["count"] if weighed else None
         if self._values.kind == "label":
-            classes, mass = self._masses(rows, theta, weight)
-            return np.asarray(classes[mass.argmax(axis=1)])
+            classes, spread = self._values.spread(self._slots)
+            blocks = reading.attention(self._slots, rows, theta, weight)
+            best = [spread(mass).argmax(axis=1) for mass in blocks]
+            return np.asarray(classes[np.concatenate([np.empty(0, np.int64), *best])])
         values = self._values.table(self._slots, np.arange(len(self)))
         assert values is not None
         parts = [mass @ values for mass in reading.attention(self._slots, rows, theta, weight)]
         return np.concatenate([values[:0], *parts])
-
-    def _masses(self, rows: Keys, theta: float, weight: Ints | None) -> tuple[Ints, NDArray[Any]]:
-        classes, spread = self._values.spread(self._slots)
-        parts = [spread(mass) for mass in reading.attention(self._slots, rows, theta, weight)]
-        return classes, np.concatenate([np.empty((0, len(classes))), *parts])
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

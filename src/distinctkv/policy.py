@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from math import inf, isnan
+from numbers import Real
 from typing import Literal, Self, get_args
 
 Metric = Literal["cosine", "euclidean"]
@@ -112,6 +113,7 @@ class Merge:
         if self.value not in get_args(ValuePolicy):
             raise ValueError(f"value must be one of {get_args(ValuePolicy)}, got {self.value!r}")
         _check_real("pace", self.pace)
+        object.__setattr__(self, "pace", float(self.pace))
         if not 0 < self.pace <= 1:
             raise ValueError(f"pace must lie in (0, 1], got {self.pace}; 1 keeps the last key")
 
@@ -127,7 +129,7 @@ def check_metric(metric: str, tau: float) -> None:
 
 
 def _check_real(name: str, number: object) -> None:
-    if isinstance(number, bool) or not hasattr(number, "__float__"):
+    if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{name} must be a number, got {number!r}")
     if isnan(float(number)):
         raise ValueError(f"{name} must be a number, got nan")

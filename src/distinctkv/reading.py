@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf, isnan
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,21 +22,31 @@ def attention(
     slots: Slots, queries: Keys, theta: float, weight: NDArray[Any] | None
 ) -> Iterator[NDArray[Any]]:
     """Blocks of softmax weights (Q, S) of queries over slots (paper, eq. 3)."""
+    if isinstance(theta, bool) or not isinstance(theta, Real):
+        raise TypeError(f"theta must be a number, got {theta!r}")
     if isnan(theta) or theta <= 0:
         raise ValueError(f"theta must be above 0, got {theta}; smaller reads more sharply")
     # Float32 carries a cosine to 1e-6 or so: enough for all but the sharpest reads.
     fine = slots.metric == "euclidean" or theta < 0.01
-    dtype: Any = np.float64 if fine else np.float32
-    keys: NDArray[Any] = slots["keys"].astype(dtype, copy=False)
-    offset = np.zeros(slots.n) if weight is None else np.log(weight)
+    keys: NDArray[Any] = slots["keys"].astype(np.float64 if fine else np.float32, copy=False)
+    queries = queries.astype(keys.dtype, copy=False)
+    half: NDArray[Any] | float = 0.0
     if slots.metric == "euclidean":
-        offset = offset - (keys * keys).sum(axis=1) / (2 * theta)
+        # Distances from the middle of the slots: far from the origin squares would cancel.
+        middle = keys.mean(axis=0)
+        keys, queries = keys - middle, queries - middle
+        half = (keys * keys).sum(axis=1) / 2
+    bias = None if weight is None else np.log(weight).astype(keys.dtype)
     step = max(1, CELLS // max(1, slots.n))
     for start in range(0, len(queries), step):
-        logits: NDArray[Any] = queries[start : start + step].astype(dtype, copy=False) @ keys.T
-        logits /= dtype(theta)
-        logits += offset.astype(dtype)
+        logits: NDArray[Any] = queries[start : start + step] @ keys.T - half
+        # The largest is taken off before dividing: then nothing overflows, however small theta.
         logits -= logits.max(axis=1, keepdims=True)
+        with np.errstate(over="ignore"):
+            logits /= theta
+        if bias is not None:
+            logits += bias
+            logits -= logits.max(axis=1, keepdims=True)
         np.exp(logits, out=logits)
         logits /= logits.sum(axis=1, keepdims=True)
         yield logits
@@ -46,14 +57,14 @@ def nearest(slots: Slots, queries: Keys, tau: float) -> tuple[Ints, Floats]:
     rows, squared = np.empty(len(queries), np.int64), np.empty(len(queries))
     for start in range(0, len(queries), blocked.CHUNK):
         part = queries[start : start + blocked.CHUNK]
-        space = Geometry.of(part, tau, slots.metric, slots.reach)
+        space = Geometry.of(part, tau, slots.metric, slots.reach, all_slots=True)
         space.novel[:] = -inf  # no query is novel: each wants its nearest slot
         if slots.merge.key != "first":
             space.sure[:] = inf
         match = blocked.nearest(slots, space)
         found = match.column
-        doubtful = np.flatnonzero(match.score <= space.sure)
-        for token in blocked.in_doubt(space, match, doubtful):
+        open_ = np.flatnonzero(match.score <= space.sure)
+        for token in open_[blocked.tied(space, match, open_)]:
             found[token], _ = blocked.exact(slots, space, int(token), found[:0])
         stop = start + len(part)
         rows[start:stop] = found

@@ -33,9 +33,9 @@ class Repeats:
         self.hashes: Hashes = np.empty(0, np.uint64)
         self.rows = np.empty(0, np.int32)
 
-    def find(self, slots: Keys, keys: Keys) -> NDArray[np.int64] | None:
+    def find(self, slots: Keys, keys: Keys, *, always: bool = False) -> NDArray[np.int64] | None:
         """Row of the slot equal to each key, or -1; None when no look-up was made."""
-        if self.resting:
+        if self.resting and not always:
             self.resting -= 1
             return None
         self._learn(slots)
@@ -46,7 +46,7 @@ class Repeats:
         # A hash may lie: bytes decide.
         same = (slots[rows[seen]].view(np.uint32) == keys[seen].view(np.uint32)).all(axis=1)
         rows[seen[~same]] = -1
-        if same.sum() < WORTHWHILE * len(keys):
+        if same.sum() < WORTHWHILE * len(keys) and not always:
             self.resting = REST
             self.forget()
         return rows

@@ -36,12 +36,12 @@ def unit(rows: NDArray[Any]) -> Floats:
     """
     wide = np.array(rows, dtype=np.float64, order="C", ndmin=2)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        squares = np.einsum("ij,ij->i", wide, wide)
+        squares = (wide * wide).sum(axis=1)
         if not (ordinary := (squares > 1e-200) & (squares < 1e200)).all():
             # Squares have left float64's range, or nearly: bring such rows near one first.
             far = wide[~ordinary]
             far = np.ldexp(far, -np.frexp(np.abs(far).max(axis=1))[1][:, None])
-            wide[~ordinary], squares[~ordinary] = far, np.einsum("ij,ij->i", far, far)
+            wide[~ordinary], squares[~ordinary] = far, (far * far).sum(axis=1)
         wide /= np.sqrt(squares)[:, None]
     return wide
 
@@ -110,26 +110,25 @@ class Slot:
     last_seen: int
     usage: float = 0.0
     count: int = 0
-    length: float = 1.0  # of the mean behind a unit key
+    mean: Floats | None = None  # behind a key that moves
 
 
 def move(slot: Slot, key: Keys, merge: Merge, metric: Metric) -> None:
-    """Bring the slot's key towards a repeat, as the key policy says; ``slot.count`` includes it."""
-    if merge.key == "first" or slot.count == 1:
+    """Bring the slot's key towards a repeat, as the key policy says; ``slot.count`` includes it.
+
+    The mean behind the key is kept in float64: in float32 small steps of a long mean would vanish.
+    """
+    if merge.key == "first":
         return
-    old, new = slot.key.astype(np.float64), key.astype(np.float64)
-    if merge.key == "mean":
-        old = old * slot.length
-        moved = old + (new - old) / slot.count
-    else:
-        moved = old + merge.pace * (new - old)
-    if metric == "cosine":
-        length = float(np.sqrt(np.add.accumulate(moved * moved)[-1]))
-        if length < 1e-6:  # opposite keys cancelled: no direction is left to take
-            return
-        moved = moved / length
-        slot.length = length if merge.key == "mean" else 1.0
-    slot.key = moved.astype(np.float32)
+    new = key.astype(np.float64)
+    if slot.mean is None:
+        slot.mean = new
+        return
+    mean = slot.mean + (new - slot.mean) * (1 / slot.count if merge.key == "mean" else merge.pace)
+    slot.mean = mean
+    length = float(np.sqrt(np.add.accumulate(mean * mean)[-1])) if metric == "cosine" else 1.0
+    if length >= 1e-6:  # opposite keys may cancel: no direction is left to take
+        slot.key = (mean / length).astype(np.float32)
 
 
 def bind(slot: Slot, value: Any, merge: Merge) -> None:  # noqa: ANN401
@@ -144,6 +143,8 @@ def bind(slot: Slot, value: Any, merge: Merge) -> None:  # noqa: ANN401
 
 class Rule:
     """A memory that follows the paper token by token; slow, and the reference for every engine.
+
+    Keys come as a cache stores them: float32 rows, of length one under the cosine (`unit`).
 
     >>> rule = Rule(Concentration.fixed(tau=0.5))
     >>> [rule.write(key) for key in np.eye(3, dtype=np.float32)[[1, 0, 2, 0, 1, 2]]]
@@ -169,7 +170,7 @@ class Rule:
         policy = self.concentration
         self._tick()
         nov, nearest = novelty(key, self.keys, self.metric)
-        opened = nov > policy.tau
+        opened = not self.slots or nov > policy.tau
         slot = self._open(key) if opened else self.slots[nearest]
         slot.usage += self.worth
         slot.count += 1

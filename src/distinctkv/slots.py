@@ -26,7 +26,7 @@ class Decision:
     opened: Bools  # (L,) whether the token opened it
     temperature: float
     kept: Bools | None = None  # (S + L,) columns alive at the end; None: nothing was evicted
-    moved: tuple[Keys, Floats] | None = None  # keys and lengths of all columns, if keys move
+    moved: tuple[Keys, Floats] | None = None  # keys and means of all columns, if keys move
 
 
 class Slots:
@@ -35,7 +35,7 @@ class Slots:
     Rows are in no special order (engines bring hot slots to the front); ids are birth numbers.
     """
 
-    NUMBERS = ("temperature", "worth", "tokens", "born", "reach")
+    NUMBERS = ("temperature", "worth", "tokens", "born")
 
     def __init__(self, merge: Merge, metric: Metric) -> None:
         """Start with no slot; the widths of keys and values are known at the first write."""
@@ -59,8 +59,8 @@ class Slots:
             "first_seen": (long, ()),
             "last_seen": (long, ()),
         }
-        if self.merge.key == "mean" and self.metric == "cosine":
-            shapes["length"] = (double, ())
+        if self.merge.key != "first":
+            shapes["mean"] = (double, (width,))
         if values is not None:
             shapes["values"] = (values.dtype, values.shape[1:])
         self.columns = {name: np.empty((0, *tail), kind) for name, (kind, tail) in shapes.items()}
@@ -82,10 +82,24 @@ class Slots:
             got = columns[name]
             if (got.dtype, got.shape) != (empty.dtype, (self.n, *empty.shape[1:])):
                 raise ValueError(f"column {name} is {got.dtype} {got.shape}")
-        ids = columns["ids"]
-        if set(columns) != set(self.columns) or (np.diff(ids) <= 0).any():
-            raise ValueError(f"columns {sorted(columns)} with ids {ids[:3]}...")
+        self._check(columns)
         self.columns = columns
+        if self.metric == "euclidean":
+            self.reach = longest(columns["keys"])
+
+    def _check(self, columns: dict[str, NDArray[Any]]) -> None:
+        """Refuse numbers that no stream can have left."""
+        ids, keys = columns["ids"], columns["keys"]
+        lengths = np.sqrt((keys.astype(np.float64) ** 2).sum(axis=1))
+        unit_rows = self.metric != "cosine" or bool((np.abs(lengths - 1) < 1e-3).all())
+        if set(columns) != set(self.columns):
+            raise ValueError(f"columns {sorted(columns)}")
+        if (np.diff(ids) <= 0).any() or (ids < 0).any() or (ids >= self.born).any():
+            raise ValueError(f"ids {ids[:3]}... of {self.born} ever born")
+        if not (np.isfinite(keys).all() and unit_rows and (columns["count"] >= 1).all()):
+            raise ValueError("keys or counts out of range")
+        if not (0 <= self.temperature <= 1 and 0 < self.worth <= LARGEST_WORTH):
+            raise ValueError(f"temperature {self.temperature}, worth {self.worth}")
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """The rows in use of a column, as a view."""
@@ -125,6 +139,10 @@ class Slots:
             self.columns["values"] = np.zeros((len(old), width), old.dtype)
             self.columns["values"][:, : old.shape[1]] = old
 
+    def narrow(self, columns: list[int]) -> None:
+        """Keep these columns of the table of label counts, in this order."""
+        self.columns["values"] = self.columns["values"][:, columns]
+
     def append(self, keys: Keys, times: Ints, values: NDArray[Any] | None) -> None:
         """Add slots that no token has used yet; new ids must be set by the caller."""
         old, new = self.n, self.n + len(keys)
@@ -135,8 +153,8 @@ class Slots:
             self[name][old:] = 0
         for name in ("first_seen", "last_seen"):
             self[name][old:] = times
-        if "length" in self:
-            self["length"][old:] = 1.0
+        if "mean" in self:
+            self["mean"][old:] = keys
         if values is not None:
             self["values"][old:] = values if self.merge.value in ("first", "last") else 0
         if self.metric == "euclidean":
@@ -207,15 +225,14 @@ class Slots:
 
     def _move(self, decision: Decision, before: int) -> None:
         assert decision.moved is not None
-        keys, lengths = decision.moved
+        keys, means = decision.moved
         alive = np.zeros(len(keys), bool)
         alive[:before] = True
         alive[before:] = decision.opened
         if decision.kept is not None:
             alive &= decision.kept
         self["keys"][:] = keys[alive]
-        if "length" in self:
-            self["length"][:] = lengths[alive]
+        self["mean"][:] = means[alive]
 
     def _resize(self, room: int) -> None:
         for name, column in self.columns.items():

@@ -6,8 +6,11 @@ import glob
 import hashlib
 import json
 import os
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -69,9 +72,9 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
 
 def replace(path: Path, content: bytes) -> None:
     """Put a file in place whole: temporary file, fsync, rename, fsync of the folder."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{token_hex(8)}.part")
     try:
-        with part.open("wb") as file:
+        with part.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -88,21 +91,11 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what processes left behind that were killed while saving this file."""
+    """Remove what saves of this file left behind that were killed an hour ago or more."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        number = part.suffixes[-2][1:]
-        if number.isdecimal() and not _alive(int(number)):
-            part.unlink(missing_ok=True)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True
+        with suppress(OSError):
+            if time.time() - part.stat().st_mtime > 3600:
+                part.unlink()
 
 
 def _digest(head: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:

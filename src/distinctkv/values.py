@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ class Values:
         self.kind: Kind | None = None
         self.size: tuple[int, ...] = ()
         self.codes: dict[int, int] = {}  # label -> column of its count
+        self.room = 16  # labels at which to look for some that can go
 
     def admit(self, kind: Kind, given: NDArray[Any]) -> type[np.generic]:
         """The type such values are stored in; refuse what differs from the values before."""
@@ -52,10 +53,21 @@ class Values:
         if self.policy != "counts":
             return given.astype(value_type(self.kind, self.policy))
         labels, places = np.unique(given, return_inverse=True)
+        self._forget(slots, labels)
         for label in labels.tolist():
             self.codes.setdefault(label, len(self.codes))
         slots.widen(len(self.codes))
         return np.array([self.codes[label] for label in labels.tolist()], np.int64)[places]
+
+    def _forget(self, slots: Slots, labels: Ints) -> None:
+        """Drop labels that no slot holds any more, before new ones would widen the table."""
+        if len(self.codes) < self.room or all(label in self.codes for label in labels.tolist()):
+            return
+        used = slots["values"].any(axis=0)
+        kept = [label for label, code in self.codes.items() if used[code]]
+        slots.narrow([self.codes[label] for label in kept])
+        self.codes = {label: code for code, label in enumerate(kept)}
+        self.room = 2 * len(kept) + 16
 
     @property
     def classes(self) -> Ints:
@@ -69,9 +81,7 @@ class Values:
         raw = slots["values"][order]
         if self.policy == "mean":
             return np.asarray(raw / slots["count"][order][:, None])
-        if self.policy == "counts":
-            return raw[:, [self.codes[label] for label in self.classes.tolist()]]
-        return raw
+        return self.sorted(raw)
 
     def spread(self, slots: Slots) -> tuple[Ints, Callable[[NDArray[Any]], NDArray[Any]]]:
         """Labels in rising order, and what turns weights (Q, S) into their masses (Q, C)."""
@@ -89,14 +99,24 @@ class Values:
         assert self.kind is not None
         return self.kind, np.empty((0, *self.size))
 
+    def sorted(self, raw: NDArray[Any]) -> NDArray[Any]:
+        """Stored values with the columns of counts in the order of `classes`, as snapshots keep."""
+        if self.policy != "counts":
+            return raw
+        return raw[:, [self.codes[label] for label in self.classes.tolist()]]
+
     def state(self) -> dict[str, Any]:
         """What a snapshot must hold beside the slots."""
-        return {"kind": self.kind, "size": self.size, "codes": list(self.codes.items())}
+        return {"kind": self.kind, "size": self.size, "classes": self.classes.tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state that was saved."""
         self.kind, self.size = state["kind"], tuple(state["size"])
-        self.codes = dict(state["codes"])
+        if self.kind not in (None, *get_args(Kind)):
+            raise ValueError(f"values of kind {self.kind!r}")
+        self.codes = {int(label): code for code, label in enumerate(state["classes"])}
+        if self.classes.tolist() != state["classes"]:
+            raise ValueError("classes out of order")
 
     def translate(self, slots: Slots, other: Values, theirs: Slots) -> NDArray[Any] | None:
         """Another cache's stored values, in the columns that our slots use."""

@@ -1,5 +1,7 @@
 """Every engine against the law: ids, keys, values, usage, counters, temperature, evictions."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,7 +11,9 @@ from distinctkv import Cache, Concentration, Merge
 from tests.reference import assert_same, follow, write_cut
 from tests.strategies import METRICS, concentrations, cuts, merges, streams, taus
 
-pytest.importorskip("numba", reason="the compiled engine needs numba")
+MISSING = importlib.util.find_spec("numba") is None
+COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(MISSING, reason="numba is absent"))
+ORDERED = ["ordered", COMPILED]
 
 
 def run(engine, concentration, merge, metric, stream, places):
@@ -22,7 +26,7 @@ def run(engine, concentration, merge, metric, stream, places):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("engine", ["ordered", "compiled"])
+@pytest.mark.parametrize("engine", ORDERED)
 @given(concentrations(), merges(), streams(), st.data())
 def test_an_ordered_engine_is_the_rule(engine, metric, concentration, merge, stream, data):
     places = data.draw(cuts(len(stream.keys)))
@@ -40,8 +44,8 @@ def test_the_blocked_engine_is_the_rule(metric, tau, stream, value, data):
 @pytest.mark.parametrize("noise", [0.0, 0.25, 0.7])
 def test_a_long_stream_fills_every_tier_and_is_still_the_rule(rng, metric, noise):
     things = rng.standard_normal((500, 24)) / np.sqrt(24)
-    popular = rng.zipf(1.2, 6000) % 500
-    keys = things[popular] + noise / np.sqrt(24) * rng.standard_normal((6000, 24))
+    popular = rng.zipf(1.2, 12000) % 500
+    keys = things[popular] + noise / np.sqrt(24) * rng.standard_normal((12000, 24))
     cache = Cache(Concentration.fixed(0.4), metric=metric)
     ids = cache.write(keys)
     rule, want = follow(cache, keys)
@@ -49,7 +53,7 @@ def test_a_long_stream_fills_every_tier_and_is_still_the_rule(rng, metric, noise
     assert_same(cache, rule, values=False)
 
 
-@pytest.mark.parametrize("engine", ["ordered", "compiled"])
+@pytest.mark.parametrize("engine", ORDERED)
 @pytest.mark.parametrize("budget", [5, 64, 400])
 def test_a_long_stream_under_a_budget_is_still_the_rule(rng, engine, budget):
     things = rng.standard_normal((500, 16))
@@ -59,6 +63,46 @@ def test_a_long_stream_under_a_budget_is_still_the_rule(rng, engine, budget):
     rule, want = follow(cache, keys)
     assert ids.tolist() == want
     assert_same(cache, rule, values=False)
+
+
+@pytest.mark.parametrize("engine", ["blocked", *ORDERED])
+@pytest.mark.parametrize("scale", [1e-40, 1e-25, 1e-22, 1e-21, 1e-3, 1e12])
+def test_distances_of_any_scale_are_the_rule(rng, engine, scale):
+    things = rng.standard_normal((20, 8))[rng.integers(0, 20, 300)]
+    keys = scale * (things + 0.7 * rng.standard_normal((300, 8)))
+    cache = Cache(Concentration.fixed(8 * scale * scale), metric="euclidean", engine=engine)
+    assert cache.write(keys).tolist() == follow(cache, keys)[1]
+
+
+def test_one_far_key_does_not_change_what_the_others_do(rng):
+    near = rng.standard_normal((400, 4))
+    keys = np.concatenate([near[:50], [[1e9, 0, 0, 0]], near[50:], [[1e9, 1, 0, 0]]])
+    cache = Cache(Concentration.fixed(0.3), metric="euclidean")
+    assert cache.write(keys).tolist() == follow(cache, keys)[1]
+
+
+@pytest.mark.parametrize("tau", [1.9, 1.999, 1.999999, 1.9999999])
+def test_the_certificate_holds_near_the_largest_tau(rng, tau):
+    for _ in range(20):
+        keys = rng.standard_normal((40, 2))
+        keys = np.concatenate([keys, -keys + 1e-4 * rng.standard_normal((40, 2))])
+        cache = Cache(Concentration.fixed(tau))
+        ids = np.concatenate([cache.write(part) for part in np.array_split(keys, 7)])
+        assert ids.tolist() == follow(cache, keys)[1]
+
+
+def test_an_endless_tau_keeps_one_slot(rng):
+    keys = rng.standard_normal((30, 3))
+    cache = Cache(Concentration.fixed(np.inf), metric="euclidean")
+    assert cache.write(keys).tolist() == follow(cache, keys)[1] == [0] * 30
+
+
+def test_a_budget_that_is_not_reached_is_the_rule_too(rng):
+    keys = rng.standard_normal((300, 6))[rng.integers(0, 300, 2000)]
+    cache = Cache(Concentration.fixed(0.2, budget=250))
+    ids = np.concatenate([cache.write(part) for part in np.array_split(keys, 11)])
+    assert ids.tolist() == follow(cache, keys)[1]
+    assert_same(cache, follow(cache, keys)[0], values=False)
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e3, 1e7])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +25,7 @@ class Engine(NamedTuple):
     name: str
     chunk: Callable[[Slots], int]
     decide: Callable[[Slots, Concentration, Keys, Floats], Decision]
+    yields: bool = False  # to the blocked engine, while a chunk cannot exceed the budget
 
 
 BLOCKED = Engine("blocked", blocked.chunk, blocked.decide)
@@ -43,14 +46,29 @@ def choose(name: EngineName, concentration: Concentration, merge: Merge) -> Engi
             f"key={merge.key!r}, budget {concentration.base}; leave engine='auto'"
         )
     if name == "auto":
-        fast = COMPILED if find_spec("numba") else ORDERED
-        return BLOCKED if plain else fast
+        return BLOCKED if plain else _fastest()._replace(yields=merge.key == "first")
     for engine in (BLOCKED, ORDERED, COMPILED):
         if engine.name == name:
             if engine is COMPILED:
                 ordered.compiled()
             return engine
     raise ValueError(f"engine must be auto, blocked, ordered or compiled, got {name!r}")
+
+
+@cache
+def _fastest() -> Engine:
+    """The compiled engine where numba is installed and works."""
+    if find_spec("numba") is None:
+        return ORDERED
+    try:
+        ordered.compiled()
+    except Exception as error:  # numba fails in many ways, and none should stop a stream
+        warnings.warn(
+            f"numba is installed but does not work here ({error}); the ordered engine takes over",
+            stacklevel=4,
+        )
+        return ORDERED
+    return COMPILED
 
 
 def write(
@@ -65,10 +83,12 @@ def write(
     ids = np.empty(len(keys), np.int64)
     start, growth = 0, 1 / concentration.decay
     while start < len(keys):
-        worths = slots.worths(min(engine.chunk(slots), len(keys) - start), growth)
+        roomy = slots.n + blocked.chunk(slots) <= concentration.base
+        now = BLOCKED if engine.yields and roomy else engine
+        worths = slots.worths(min(now.chunk(slots), len(keys) - start), growth)
         part = slice(start, start + len(worths))
         some = None if values is None else values[part]
-        decision = engine.decide(slots, concentration, keys[part], worths)
+        decision = now.decide(slots, concentration, keys[part], worths)
         ids[part] = slots.commit(keys[part], some, times[part], worths, decision)
         start += len(worths)
     return ids

@@ -61,7 +61,8 @@ def decide(slots: Slots, concentration: Concentration, keys: Keys, worths: Float
     order_by_use(slots)
     space = Geometry.of(keys, concentration.tau, slots.metric, slots.reach)
     if slots.n:
-        match = nearest(slots, space, slots.repeats.find(slots["keys"], keys))
+        known = slots.repeats.find(slots["keys"], keys, always=space.rows.dtype == np.float64)
+        match = nearest(slots, space, known)
         certified = match.score > space.sure
         novel = _novel(slots, space, match, certified)
     else:
@@ -143,20 +144,22 @@ def warm(temperature: float, opened: Bools, rate: float) -> float:
     return cooled
 
 
-def in_doubt(space: Geometry, match: Match, tokens: Ints) -> Ints:
-    """Tokens near the threshold, and merging ones whose two best slots are near each other."""
-    score, error = match.score[tokens], space.error[tokens]
-    gap = score - space.novel[tokens]
-    tied = (gap > 0) & (score - match.second[tokens] <= 2 * error)
-    return tokens[(np.abs(gap) <= error) | tied]
+def tied(space: Geometry, match: Match, tokens: Ints) -> Bools:
+    """Which tokens have two best slots so near each other that rounding may have chosen."""
+    return np.asarray(match.score[tokens] - match.second[tokens] <= 2 * space.error[tokens])
 
 
 def _novel(slots: Slots, space: Geometry, match: Match, certified: Bools) -> Bools:
     """Which tokens are novel to the slots that were there before the chunk."""
     novel = match.score < space.novel
-    for token in in_doubt(space, match, np.flatnonzero(~certified)):
+    tokens = np.flatnonzero(~certified)
+    gap = match.score[tokens] - space.novel[tokens]
+    edge, equal = np.abs(gap) <= space.error[tokens], tied(space, match, tokens)
+    alone = tokens[edge & ~equal]
+    novel[alone] = space.beyond(alone, slots["keys"][match.column[alone]])
+    for token in tokens[equal & (edge | (gap > 0))]:
         match.column[token], novel[token] = exact(slots, space, int(token), match.column[:0])
-        match.score[token] = -inf if novel[token] else match.score[token]
+    match.score[novel] = -inf
     return novel
 
 
@@ -185,12 +188,13 @@ def _leaders(space: Geometry, novel: Ints) -> Ints:
         if covered[j]:
             continue
         leaders.append(j)
-        gap = scores[:, j] - low
-        covered |= gap > error
-        for i in np.flatnonzero((np.abs(gap) <= error) & ~covered):
-            if i > j:
-                one = space.keys[novel[j : j + 1]]
-                covered[i] = not space.settle(int(novel[i]), one, np.zeros(1, np.int64))[1]
+        gap = scores[j + 1 :, j] - low[j + 1 :]
+        later = covered[j + 1 :]
+        later |= gap > error[j + 1 :]
+        edge = np.flatnonzero((np.abs(gap) <= error[j + 1 :]) & ~later)
+        if len(edge):
+            tokens = novel[j + 1 + edge]
+            later[edge] = ~space.beyond(tokens, space.keys[novel[j]][None])
     return novel[leaders]
 
 
@@ -201,5 +205,5 @@ def _join(slots: Slots, space: Geometry, match: Match, leaders: Ints, rest: Ints
     scores = space.scores(rest, space.keys[leaders])
     scores[leaders[None, :] > rest[:, None]] = -inf
     match.offer(space, rest, scores, slots.n + leaders)
-    for token in in_doubt(space, match, rest):
+    for token in rest[tied(space, match, rest)]:
         match.column[token], _ = exact(slots, space, int(token), leaders)

@@ -35,7 +35,7 @@ class Table(NamedTuple):
     usage: Floats
     hits: Ints
     last: Ints
-    length: Floats
+    means: Floats  # (N, D) behind keys that move
     alive: Bools
 
 
@@ -110,7 +110,7 @@ def _decide(
         *(worths, slots.temperature, slots.born, columns, opened),
     )
     evicted = slots.n + opened.sum() - table.alive.sum()
-    moved = (table.keys, table.length) if moving else None
+    moved = (table.keys, table.means) if moving else None
     return Decision(columns, opened, temperature, table.alive if evicted else None, moved)
 
 
@@ -125,7 +125,7 @@ def _table(slots: Slots, space: Geometry) -> Table:
         dtype = slots[name].dtype
         return np.concatenate([slots[name], np.full(n_tokens, fill, dtype)])
 
-    length = column("length", 1.0) if "length" in slots else np.ones(n_slots + n_tokens)
+    means = np.concatenate([slots["mean"], space.keys]) if "mean" in slots else np.empty((0, 0))
     alive = np.arange(n_slots + n_tokens) < n_slots
     last = column("last_seen", 0)
     # Only the order of last uses matters here: the chunk's own come after all others.
@@ -133,7 +133,7 @@ def _table(slots: Slots, space: Geometry) -> Table:
     last[n_slots:] = base
     return Table(
         *(scores, tokens, keys, column("ids", 0), column("usage", 0.0), column("count", 0)),
-        *(last, length, alive),
+        *(last, means, alive),
     )
 
 
@@ -216,19 +216,13 @@ def weakest(table: Table, spare: int) -> int:
 
 def move(table: Table, policy: Numbers, row: Keys, c: int) -> bool:
     """Bring a slot's key towards a repeat, as `rule.move` does; False if it stays."""
-    old, new = table.keys[c].astype(np.float64), row.astype(np.float64)
-    if policy.mean:
-        old = old * table.length[c]
-        moved = old + (new - old) / table.hits[c]
-    else:
-        moved = old + policy.pace * (new - old)
-    if policy.cosine:
-        length = np.sqrt(np.cumsum(moved * moved)[-1])
-        if length < 1e-6:
-            return False
-        moved = moved / length
-        table.length[c] = length if policy.mean else 1.0
-    table.keys[c] = moved.astype(np.float32)
+    step = 1 / table.hits[c] if policy.mean else policy.pace
+    mean = table.means[c] + (row.astype(np.float64) - table.means[c]) * step
+    table.means[c] = mean
+    length = np.sqrt(np.cumsum(mean * mean)[-1]) if policy.cosine else 1.0
+    if length < 1e-6:
+        return False
+    table.keys[c] = (mean / length).astype(np.float32)
     return True
 
 
