@@ -148,3 +148,9 @@ def test_a_repeat_binds_its_label_as_the_policy_says(policy, want):
 def test_unit_rows_survive_the_ends_of_the_float_range():
     rows = unit(np.array([[1e-320, 0.0], [1e308, 1e308], [3.0, 4.0]]))
     assert np.allclose(rows, [[1, 0], [0.5**0.5, 0.5**0.5], [0.6, 0.8]])
+
+
+@pytest.mark.parametrize("width", [1, 3, 64, 4096, 4097, 9000])
+def test_a_unit_row_is_the_same_wherever_it_stands(rng, width):
+    rows = rng.standard_normal((33, width))
+    assert np.array_equal(unit(rows), np.concatenate([unit(row) for row in rows]))

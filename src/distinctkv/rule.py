@@ -36,14 +36,22 @@ def unit(rows: NDArray[Any]) -> Floats:
     """
     wide = np.array(rows, dtype=np.float64, order="C", ndmin=2)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        squares = (wide * wide).sum(axis=1)
+        squares = _squares(wide)
         if not (ordinary := (squares > 1e-200) & (squares < 1e200)).all():
             # Squares have left float64's range, or nearly: bring such rows near one first.
             far = wide[~ordinary]
             far = np.ldexp(far, -np.frexp(np.abs(far).max(axis=1))[1][:, None])
-            wide[~ordinary], squares[~ordinary] = far, (far * far).sum(axis=1)
+            wide[~ordinary], squares[~ordinary] = far, _squares(far)
         wide /= np.sqrt(squares)[:, None]
     return wide
+
+
+def _squares(rows: Floats) -> Floats:
+    """Sum of squares of each row, the same wherever in an array the row stands."""
+    # einsum is the faster sum, but it cuts rows longer than its buffer by their place.
+    if rows.shape[1] <= 4096:
+        return np.asarray(np.einsum("ij,ij->i", rows, rows))
+    return np.asarray((rows * rows).sum(axis=1))
 
 
 def distances(key: NDArray[Any], keys: NDArray[Any]) -> Floats:

@@ -1,4 +1,5 @@
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -24,6 +25,12 @@ def test_eighty_columns_show_setting_and_verdict(result):
     assert "added, not in the paper" in text
 
 
+def test_a_narrow_terminal_cuts_nothing_off(result):
+    text = shown(result, width=50)
+    assert "…" not in text
+    assert text.count(" Ours ") > shown(result, width=80).count(" Ours ")
+
+
 def test_brackets_in_a_name_are_shown(result):
     assert "Heavy [bold]" in shown(result)
 
@@ -33,3 +40,10 @@ def test_a_bar_takes_progress():
     with bar(console, "recall") as progress:
         progress(1, 2)
         progress(2, 2)
+
+
+def test_an_added_row_that_is_judged_shows_its_verdict(result):
+    claim = replace(result.claims[0], id="recall.table.extra.recall", verdict="a tie")
+    text = shown(replace(result, claims=(claim,)))
+    assert "≠ recall: a tie" in text
+    assert "added, not in the paper" not in text

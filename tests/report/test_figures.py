@@ -20,6 +20,12 @@ def test_words_in_a_figure_stay_words(result, tmp_path):
     assert all(row.label in text for row in result.rows)
 
 
+def test_a_state_is_not_drawn_by_its_slots(result, tmp_path):
+    rows = (replace(result.rows[2], name="fourier", label="A state"), *result.rows)
+    figures.write_story(replace(result, rows=rows), tmp_path / "story.svg")
+    assert "A state" not in (tmp_path / "story.svg").read_text()
+
+
 def test_a_dollar_in_a_name_is_a_dollar(make_result):
     drawn = figures.pictures(make_result(label="$x^2$"))[0].inline()
     assert "$x^2$" in drawn

@@ -28,6 +28,17 @@ def test_a_qualified_claim_speaks_for_its_row(result):
     assert found.text == "recall: holds, at B=K only"
 
 
+def test_a_contested_claim_is_not_marked_as_one_that_holds(result):
+    claim = replace(result.claims[0], verdict="disappears at equal cost")
+    contested = replace(result, claims=(claim,))
+    assert verdict(contested, "dp").mark == "≠"
+    assert words.tally([result, contested]) == "1 of 2 claims hold, 1 contested"
+
+
+def test_where_nothing_is_claimed_nothing_is_counted(result):
+    assert words.tally([replace(result, claims=())]) == "no claims to check"
+
+
 def test_the_tally_counts_over_all_studies(make_result):
     results = [make_result(), make_result(claimed=0.5)]
     assert words.tally(results) == "1 of 2 claims hold"

@@ -5,6 +5,7 @@ from distinctkv.studies.claims import check, claims_for, judge
 from distinctkv.studies.result import Measure, Row
 
 EXACT = {"paper": 0.90, "within": 0.02}
+WORDS = {"paper", "within", "but", "instead", "ours"}
 
 
 def verdict(mean, sd=0.0, n=4, **wording):
@@ -42,6 +43,14 @@ def test_a_contested_claim_has_its_verdict_in_words_and_fails_nothing():
     assert (claim.verdict, claim.holds) == ("disappears at equal cost", True)
 
 
+@pytest.mark.parametrize(
+    ("mean", "said"), [(0.01, "nothing left"), (0.90, "holds"), (0.4, "fails")]
+)
+def test_a_contested_claim_says_what_was_measured(mean, said):
+    claim = verdict(mean, instead="nothing left", ours=0.0)
+    assert (claim.verdict, claim.holds) == (said, said != "fails")
+
+
 def test_a_claim_carries_all_that_the_verdict_rests_on():
     claim = verdict(0.91, sd=0.01)
     assert (claim.paper, claim.measured, claim.spread) == (0.90, 0.91, 0.01)
@@ -49,21 +58,30 @@ def test_a_claim_carries_all_that_the_verdict_rests_on():
 
 def test_every_claim_on_the_rows_is_checked():
     rows = (Row("dp", "", {"recall": Measure(1.0, 0.0, 2)}, "", "cache"),)
-    found = check("toy", rows, {"dp": {"recall": {"paper": 1.0, "within": 0.0}}})
+    found = check("toy", rows, {"table": {"dp": {"recall": {"paper": 1.0, "within": 0.0}}}})
     assert [claim.id for claim in found] == ["toy.table.dp.recall"]
+
+
+def test_rows_of_one_name_in_two_tables_are_told_apart():
+    near, far = Measure(1.0, 0.0, 2), Measure(0.0, 0.0, 2)
+    rows = tuple(
+        Row("dp", "", {"recall": one}, "", "cache", table)
+        for table, one in (("left", near), ("right", far))
+    )
+    found = check("toy", rows, {"right": {"dp": {"recall": EXACT}}})
+    assert [(claim.table, claim.measured) for claim in found] == [("right", 0.0)]
 
 
 @pytest.mark.parametrize(("row", "measure"), [("h2o", "recall"), ("dp", "bytes")])
 def test_a_claim_on_what_was_not_measured_is_an_error(row, measure):
     rows = (Row("dp", "", {"recall": Measure(1.0, 0.0, 2)}, "", "cache"),)
-    with pytest.raises(ValueError, match=f"{measure!r} in row {row!r}"):
-        check("toy", rows, {row: {measure: EXACT}})
+    with pytest.raises(ValueError, match=f"toy.table.{row}.{measure}, which was not measured"):
+        check("toy", rows, {"table": {row: {measure: EXACT}}})
 
 
 @pytest.mark.parametrize("study", studies.NAMES)
 def test_every_claim_names_the_papers_number_and_its_tolerance(study):
-    lines = [line for row in claims_for(study).values() for line in row.values()]
-    assert lines
-    for line in lines:
-        assert {"paper", "within"} <= set(line) <= {"paper", "within", "but", "instead"}
+    tables = claims_for(study).values()
+    for line in (line for table in tables for row in table.values() for line in row.values()):
+        assert {"paper", "within"} <= set(line) <= WORDS
         assert line["within"] > 0

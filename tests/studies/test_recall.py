@@ -65,9 +65,26 @@ def test_the_reading_owns_up_to_the_cost_in_numbers(tiny):
     assert "2,112 numbers" in text
 
 
-def test_the_papers_first_table_holds_in_the_quick_run():
-    result = recall.run(range(10), QUICK)
-    assert [claim.id for claim in result.claims if not claim.holds] == []
+@pytest.fixture(scope="module")
+def quick():
+    return recall.run(range(10), QUICK)
+
+
+def test_the_papers_first_table_holds_in_the_quick_run(quick):
+    assert [claim.id for claim in quick.claims if not claim.holds] == []
+
+
+@pytest.mark.parametrize("name", ["redundancy", "fourier", "kanerva"])
+def test_what_is_said_to_tie_ties(quick, name):
+    mean = {row.name: row.measures["recall"].mean for row in quick.rows}
+    assert mean[name] == pytest.approx(mean["dp"], abs=0.015)
+
+
+def test_equal_numbers_are_equal():
+    label = recall.TASK.n_items * (recall.TASK.width + 1)
+    assert recall.FEATURES * recall.TASK.n_classes == label
+    one_hot = recall.TASK.n_items * (recall.TASK.width + recall.TASK.n_classes)
+    assert recall.ROWS * (recall.ROWS + recall.TASK.n_classes) == one_hot
 
 
 @pytest.mark.slow

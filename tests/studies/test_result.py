@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -15,7 +16,7 @@ def result():
         rows=(Row("dp", "Ours", {"recall": Measure(1 / 3, 0.1, 4)}, "tau .3", "cache"),),
         settings={"scale": "tiny", "noise": 0.1},
         seeds=(0, 1),
-        series=(Series("dp", "Ours", (0.0, 1.0), (0.25, 0.5)),),
+        series=(Series("dp", "Ours", (0.0, 1.0), (0.25, 0.5), (0.1, 0.0)),),
         claims=(Claim("toy.table.dp.recall", 0.3, 1 / 3, 0.1, 0.1, "holds", True),),
         versions={"distinctkv": "0"},
         seconds=1.5,
@@ -58,5 +59,15 @@ def test_one_seed_has_no_spread():
 def test_a_claim_knows_its_row_and_measure(result):
     claim = result.claims[0]
     assert (claim.row, claim.measure) == ("dp", "recall")
-    assert result.claims_of("dp") == (claim,)
-    assert result.claims_of("h2o") == ()
+    assert result.claims_of(result.rows[0]) == (claim,)
+    assert result.claims_of(replace(result.rows[0], name="h2o")) == ()
+
+
+def test_rows_stand_in_their_tables_in_order(result):
+    row = result.rows[0]
+    rows = (row, replace(row, table="more"), replace(row, name="h2o"))
+    tables = replace(result, rows=rows).tables
+    assert {name: [row.name for row in rows] for name, rows in tables.items()} == {
+        "table": ["dp", "h2o"],
+        "more": ["dp"],
+    }

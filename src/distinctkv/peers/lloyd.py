@@ -15,6 +15,8 @@ Start = Callable[[Floats, int, np.random.Generator], Floats]
 
 # The loop ends by itself, here after about ten rounds; this stops it where rounding cycles.
 _MOST_ROUNDS = 300
+# A product of no more multiplications wakes no threads in BLAS; for small ones they cost the most.
+_LARGEST = 2**18
 
 
 def at_random(keys: Floats, n_slots: int, rng: np.random.Generator) -> Floats:
@@ -51,7 +53,7 @@ def lloyd(keys: Floats, slots: Floats) -> tuple[float, Ids]:
     """
     groups, slots = np.full(len(keys), -1), slots.copy()
     for _ in range(_MOST_ROUNDS):
-        gaps = (slots**2).sum(axis=1) - 2 * keys @ slots.T  # (N, S), squared, less |key|^2
+        gaps = distances(keys, slots)
         nearest = gaps.argmin(axis=1)
         if (nearest == groups).all():
             break
@@ -61,6 +63,19 @@ def lloyd(keys: Floats, slots: Floats) -> tuple[float, Ids]:
     return float(gaps.min(axis=1).sum()), groups
 
 
+def distances(keys: Floats, slots: Floats) -> Floats:
+    """Squared distances (N, S), less the squared length of each key.
+
+    >>> distances(np.array([[0.0], [1.0]]), np.array([[1.0], [3.0]]))
+    array([[ 1.,  9.],
+           [-1.,  3.]])
+    """
+    block = max(1, _LARGEST // slots.size)
+    parts = [keys[start : start + block] @ slots.T for start in range(0, len(keys), block)]
+    gaps: Floats = (slots**2).sum(axis=1) - 2 * np.concatenate(parts)
+    return gaps
+
+
 def means(rows: Floats, groups: Ids) -> Floats:
     """The mean of the rows of each group; groups are numbered from 0 and none is empty.
 
@@ -68,7 +83,7 @@ def means(rows: Floats, groups: Ids) -> Floats:
     array([[1.],
            [8.]])
     """
-    members = np.zeros((groups.max() + 1, len(rows)))
-    members[groups, np.arange(len(rows))] = 1.0
-    mean: Floats = members @ rows / members.sum(axis=1, keepdims=True)
-    return mean
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups)
+    total: Floats = np.add.reduceat(rows[order], np.cumsum(sizes) - sizes)
+    return total / sizes[:, None]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from ..studies.result import Result
+from ..studies.result import Result, Row
 from ..studies.study import Progress as Watch
 from .words import paper, spread, verdict
 
+# A name and what stands under it.
+Column = tuple[str, list[str]]
+GAP = 3  # between two columns
+SETTING = 24  # room that a setting asks for at most
 STYLES = {"paper": "", "added": "magenta", "cache": "bold"}
 
 
@@ -33,38 +38,79 @@ def bar(console: Console, title: str) -> Iterator[Watch]:
 
 
 def tables(result: Result) -> Group:
-    """The paper's numbers beside ours; then the setting of each row, and what we say of it.
+    """Every table of a study: the paper's numbers beside ours, and what we say of them.
 
-    Two tables, because one would not fit a terminal of 80 columns.
+    Settings and verdicts are printed below the numbers, so that both fit a narrow terminal.
     """
-    return Group(_numbers(result), _verdicts(result))
+    scale, n_seeds = result.settings.get("scale"), len(result.seeds)
+    made: list[RenderableType] = [Text(f"{result.title} ({scale}, {n_seeds} seeds)", style="bold")]
+    for name, rows in result.tables.items():
+        claimed = frozenset(claim.measure for claim in result.claims_of(*rows))
+        made.append(Numbers(result, rows, claimed, result.headings.get(name)))
+        if claimed:
+            made.append(_verdicts(result, rows))
+    return Group(*made)
 
 
-def _numbers(result: Result) -> Table:
-    title = f"{result.title} ({result.settings.get('scale')}, {len(result.seeds)} seeds)"
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    made.add_column("mechanism", no_wrap=True)
-    claimed = {claim.measure for claim in result.claims}
-    for measure in result.rows[0].measures:
-        made.add_column(measure, justify="right", no_wrap=True)
-        if measure in claimed:
-            made.add_column("paper", justify="right", no_wrap=True)
-    for row in result.rows:
-        cells = [row.label]
-        for measure in row.measures:
-            cells.append(spread(row.measures[measure]))
-            if measure in claimed:
-                cells.append(paper(result, row, measure))
-        # Text, not str: a label in brackets is a label, not a colour.
-        made.add_row(*map(Text, cells), style=STYLES[row.role])
-    return made
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The measures of some rows, in as many tables as the width of the terminal asks for."""
+
+    result: Result
+    rows: Sequence[Row]
+    claimed: Set[str]
+    heading: str | None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """The tables, one below the other; each begins with the cases."""
+        cases = [("case", [row.label for row in self.rows])]
+        parts, left = [list(cases)], options.max_width
+        for together in self._columns():
+            needed = sum(_width(column) for column in together)
+            if _width(*parts[-1]) + needed > left and len(parts[-1]) > 1:
+                parts.append(list(cases))
+            parts[-1] += together
+        for part in parts:
+            yield self._table(part, self.heading if part is parts[0] else None)
+
+    def _columns(self) -> Iterator[list[Column]]:
+        """Columns that stay together: a measure, and the paper's beside it."""
+        for measure in self.rows[0].measures:
+            together = [(measure, [spread(row.measures[measure]) for row in self.rows])]
+            if measure in self.claimed:
+                together.append(("paper", [paper(self.result, row, measure) for row in self.rows]))
+            yield together
+        if not self.claimed and any(row.setting for row in self.rows):
+            yield [("setting", [row.setting for row in self.rows])]
+
+    def _table(self, columns: Sequence[Column], heading: str | None) -> Table:
+        made = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+        for name, _ in columns:
+            words = name in ("case", "setting")
+            made.add_column(name, justify="left" if words else "right", no_wrap=name != "setting")
+        for row, cells in zip(self.rows, zip(*(c for _, c in columns), strict=True), strict=True):
+            style = STYLES[row.role] if self.claimed or row.role == "cache" else ""
+            # Text, not str: a label in brackets is a label, not a colour.
+            made.add_row(*map(Text, cells), style=style)
+        return made
 
 
-def _verdicts(result: Result) -> Table:
-    made = Table("mechanism", "setting", "verdict", box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in result.rows:
+def _width(*columns: Column) -> int:
+    """Characters of a line; the rest of a long setting goes to the next."""
+    widths = [max(len(name), *map(len, cells)) + GAP for name, cells in columns]
+    return sum(
+        min(width, SETTING) if name == "setting" else width
+        for width, (name, _) in zip(widths, columns, strict=True)
+    )
+
+
+def _verdicts(result: Result, rows: Sequence[Row]) -> Table:
+    made = Table("case", "setting", "verdict", box=box.SIMPLE_HEAD, pad_edge=False)
+    for row in rows:
         found = verdict(result, row)
-        said = "added, not in the paper" if row.role == "added" else f"{found.mark} {found.text}"
+        if not found.text and row.role != "added":
+            continue
+        said = f"{found.mark} {found.text}" if found.text else "added, not in the paper"
         last = Text(said, style="" if found.holds else "red")
         made.add_row(Text(row.label), Text(row.setting), last, style=STYLES[row.role])
     return made

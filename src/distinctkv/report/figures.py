@@ -7,10 +7,18 @@ from pathlib import Path
 
 from .. import snapshot
 from ..studies.result import Result
-from . import recall, svg
+from . import adaptive, cost, frontier, kmeans, process, recall, stress, svg
 from .picture import Picture
 
-PICTURES: Mapping[str, Callable[[Result], tuple[Picture, ...]]] = {"recall": recall.pictures}
+PICTURES: Mapping[str, Callable[[Result], tuple[Picture, ...]]] = {
+    "recall": recall.pictures,
+    "frontier": frontier.pictures,
+    "kmeans": kmeans.pictures,
+    "cost": cost.pictures,
+    "adaptive": adaptive.pictures,
+    "process": process.pictures,
+    "stress": stress.pictures,
+}
 
 
 def pictures(result: Result) -> tuple[Picture, ...]:

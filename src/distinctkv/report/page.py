@@ -9,10 +9,39 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import snapshot
-from ..studies.result import Result, Row
+from ..studies.result import Claim, Result, Row
 from . import words
 from .figures import pictures
 from .picture import Picture
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as the template sees it."""
+
+    heading: str
+    rows: tuple[Row, ...]
+    claims: tuple[Claim, ...]
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """What the columns measure."""
+        return tuple(self.rows[0].measures)
+
+    @property
+    def claimed(self) -> frozenset[str]:
+        """Measures that the paper has, too."""
+        return frozenset(claim.measure for claim in self.claims)
+
+    @property
+    def set(self) -> bool:
+        """Whether any row has a setting of its own."""
+        return any(row.setting for row in self.rows)
+
+    @property
+    def n_seeds(self) -> int:
+        """Seeds behind every mean."""
+        return min(measure.n for measure in self.rows[0].measures.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +52,18 @@ class Section:
     pictures: tuple[Picture, ...]
 
     @property
-    def measures(self) -> tuple[str, ...]:
-        """What the columns of the table measure."""
-        return tuple(self.result.rows[0].measures)
-
-    @property
-    def claimed(self) -> frozenset[str]:
-        """Measures that the paper has, too."""
-        return frozenset(claim.measure for claim in self.result.claims)
+    def tables(self) -> tuple[Table, ...]:
+        """The tables of the study, each with what the paper claims of it."""
+        result = self.result
+        return tuple(
+            Table(result.headings.get(name, "Table"), rows, result.claims_of(*rows))
+            for name, rows in result.tables.items()
+        )
 
     @property
     def judged(self) -> tuple[Row, ...]:
         """Rows that the paper has, too."""
-        return tuple(row for row in self.result.rows if self.result.claims_of(row.name))
+        return tuple(row for row in self.result.rows if self.result.claims_of(row))
 
     @property
     def facts(self) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ def number(value: float, like: float | None = None) -> str:
     ('0.920', '64.0', '256', '12,288', '1')
     """
     size = abs(value if like is None else like)
-    return f"{value:,.{0 if size >= 100 else 1 if size >= 10 else 3}f}"
+    return f"{value:z,.{0 if size >= 100 else 1 if size >= 10 else 3}f}"
 
 
 def printed(value: float) -> str:
@@ -43,11 +43,13 @@ class Verdict:
 
     text: str
     holds: bool
+    contested: bool = False
 
     @property
     def mark(self) -> str:
         """A sign that does not need colour."""
-        return ("✓" if self.holds else "✗") if self.text else ""
+        sign = "✗" if not self.holds else "≠" if self.contested else "✓"
+        return sign if self.text else ""
 
 
 def verdict(result: Result, row: Row) -> Verdict:
@@ -55,7 +57,7 @@ def verdict(result: Result, row: Row) -> Verdict:
 
     Failures are named first; else the most particular wording stands for the row.
     """
-    claims = result.claims_of(row.name)
+    claims = result.claims_of(row)
     failed = [claim.measure for claim in claims if not claim.holds]
     if failed:
         return Verdict(f"fails: {', '.join(failed)}", holds=False)
@@ -64,6 +66,7 @@ def verdict(result: Result, row: Row) -> Verdict:
         "; ".join(f"{claim.measure}: {claim.verdict}" for claim in particular)
         or ("holds" if claims else ""),
         holds=True,
+        contested=any(claim.contested for claim in claims),
     )
 
 
@@ -75,11 +78,15 @@ def paper(result: Result, row: Row, measure: str) -> str:
 
 def claim_on(result: Result, row: Row, measure: str) -> Claim | None:
     """The claim on one cell of the table, if there is one."""
-    found = (claim for claim in result.claims_of(row.name) if claim.measure == measure)
+    found = (claim for claim in result.claims_of(row) if claim.measure == measure)
     return next(found, None)
 
 
 def tally(results: Sequence[Result]) -> str:
-    """How many claims hold."""
+    """How many claims hold, and how many we contest."""
     claims = [claim for result in results for claim in result.claims]
-    return f"{sum(claim.holds for claim in claims)} of {len(claims)} claims hold"
+    if not claims:
+        return "no claims to check"
+    contested = sum(claim.contested for claim in claims)
+    hold = f"{sum(claim.holds for claim in claims) - contested} of {len(claims)} claims hold"
+    return f"{hold}, {contested} contested" if contested else hold

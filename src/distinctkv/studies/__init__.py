@@ -8,7 +8,7 @@ from typing import cast
 from .study import Study
 
 # In the order of the paper; a name is a module of this package.
-NAMES = ("recall",)
+NAMES = ("recall", "frontier", "kmeans", "cost", "adaptive", "process", "stress")
 
 
 def load(name: str) -> Study:

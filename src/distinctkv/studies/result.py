@@ -42,23 +42,28 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of a table: what was measured, and the setting it was measured at."""
+    """A line of a table: what was measured, and the setting it was measured at.
+
+    Rows of one ``table`` have the same measures; a study with one table need not name it.
+    """
 
     name: str
     label: str
     measures: Mapping[str, Measure]
     setting: str
     role: Role
+    table: str = "table"
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line of a figure."""
+    """A line of a figure, with the standard deviation of ``y`` over seeds where one is drawn."""
 
     name: str
     label: str
     x: tuple[float, ...]
     y: tuple[float, ...]
+    sd: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,16 @@ class Claim:
     tolerance: float
     verdict: str
     holds: bool
+
+    @property
+    def contested(self) -> bool:
+        """Whether we measure something else, and say so."""
+        return self.holds and not self.verdict.startswith("holds")
+
+    @property
+    def table(self) -> str:
+        """The name of the table."""
+        return self.id.split(".")[1]
 
     @property
     def row(self) -> str:
@@ -103,15 +118,23 @@ class Result:
     claims: tuple[Claim, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    headings: Mapping[str, str] = field(default_factory=dict)  # table -> what stands above it
 
     @property
     def holds(self) -> bool:
         """Whether every claim that we say holds, holds."""
         return all(claim.holds for claim in self.claims)
 
-    def claims_of(self, row: str) -> tuple[Claim, ...]:
-        """The paper's numbers for one row."""
-        return tuple(claim for claim in self.claims if claim.row == row)
+    @property
+    def tables(self) -> Mapping[str, tuple[Row, ...]]:
+        """Rows by the table they stand in, in order."""
+        names = dict.fromkeys(row.table for row in self.rows)
+        return {name: tuple(row for row in self.rows if row.table == name) for name in names}
+
+    def claims_of(self, *rows: Row) -> tuple[Claim, ...]:
+        """The paper's numbers for these rows."""
+        places = {(row.table, row.name) for row in rows}
+        return tuple(claim for claim in self.claims if (claim.table, claim.row) in places)
 
     def to_json(self) -> str:
         """The result as text; numbers survive the round trip exactly."""
@@ -133,7 +156,9 @@ def _rebuild(raw: Mapping[str, Any]) -> Result:
         {**row, "measures": {name: Measure(**m) for name, m in row["measures"].items()}}
         for row in raw["rows"]
     )
-    series = ({**line, "x": tuple(line["x"]), "y": tuple(line["y"])} for line in raw["series"])
+    series = (
+        {**line, **{name: tuple(line[name]) for name in ("x", "y", "sd")}} for line in raw["series"]
+    )
     made = {
         "reading": tuple(raw["reading"]),
         "rows": tuple(Row(**row) for row in rows),

@@ -1,0 +1,31 @@
+import pytest
+
+from distinctkv.report import figures
+from distinctkv.studies import frontier
+from distinctkv.studies.study import Scale
+
+
+@pytest.fixture(scope="module")
+def pictures(seed):
+    return figures.pictures(frontier.run((seed, seed + 1), Scale("tiny", 0.02)))
+
+
+def test_slots_come_first_then_bytes_and_leads(pictures):
+    names = ["frontier-slots", "frontier-bytes", "frontier-lead"]
+    assert [picture.name for picture in pictures] == names
+
+
+def test_the_first_figure_names_every_policy_it_draws(pictures):
+    text = pictures[0].inline()
+    named = ("Distinct items (ours)", "Redundancy eviction", "H2O, tuned", "Recency", "KeyDiff")
+    assert all(name in text for name in named)
+
+
+def test_states_are_in_the_figure_of_bytes_alone(pictures):
+    slots, weighed, lead = (picture.inline() for picture in pictures)
+    assert "Fourier state" in weighed
+    assert "Fourier state" not in slots + lead
+
+
+def test_every_figure_has_its_numbers_in_words(pictures):
+    assert all("Redundancy" in p.alt or "redundancy" in p.alt for p in pictures)

@@ -1,0 +1,37 @@
+import numpy as np
+import pytest
+
+from distinctkv import Cache, Concentration
+from distinctkv.data import PhasedTask, RecallTask
+from distinctkv.peers import TTL, Attention
+from distinctkv.studies import following
+from distinctkv.studies.following import MEASURES, follow
+
+
+@pytest.fixture
+def phases(rng):
+    return PhasedTask((RecallTask(n_items=6, repeats=6), RecallTask(n_items=30, repeats=6))).draw(
+        rng
+    )
+
+
+def test_an_average_over_tokens_counts_every_token_alike(phases):
+    trace = follow(Attention(), phases)
+    assert MEASURES["phase end"](trace) == (36 + 216) / 2
+    assert MEASURES["per token"](trace) == np.arange(3, 217, 3).mean()
+    assert MEASURES["peak"](trace) == 216
+
+
+@pytest.mark.parametrize("make", [lambda: Cache(Concentration.surprise()), TTL])
+def test_the_size_of_a_step_changes_no_answer(phases, make, monkeypatch):
+    coarse = follow(make(), phases)
+    monkeypatch.setattr(following, "STEP", 1)
+    fine = follow(make(), phases)
+    np.testing.assert_array_equal(fine.recall, coarse.recall)
+    np.testing.assert_array_equal(fine.slots[2::3], coarse.slots)
+
+
+def test_a_budget_is_followed_and_kept(phases):
+    trace = follow(Cache(Concentration.surprise()), phases)
+    assert (trace.slots <= trace.budget).all()
+    assert trace.at_ends(trace.budget)[0] < trace.budget.max()
