@@ -42,3 +42,18 @@ def test_where_nothing_is_claimed_nothing_is_counted(result):
 def test_the_tally_counts_over_all_studies(make_result):
     results = [make_result(), make_result(claimed=0.5)]
     assert words.tally(results) == "1 of 2 claims hold"
+
+
+def test_rows_that_differ_in_the_same_words_are_named_together(result):
+    row, *_ = (row for row in result.rows if result.claims_of(row))
+    claims = tuple(replace(claim, verdict="a tie", holds=True) for claim in result.claims)
+    contested = replace(result, claims=claims)
+    doubt, *_ = words.doubts(contested)
+    assert row.label in doubt.where
+    assert (doubt.kind, doubt.mark) == ("contested", "≠")
+    assert words.score(contested).startswith("0 of")
+
+
+def test_a_study_that_agrees_leaves_no_doubt(result):
+    claims = tuple(replace(claim, verdict="holds", holds=True) for claim in result.claims)
+    assert words.doubts(replace(result, claims=claims)) == []

@@ -61,11 +61,6 @@ class Section:
         )
 
     @property
-    def judged(self) -> tuple[Row, ...]:
-        """Rows that the paper has, too."""
-        return tuple(row for row in self.result.rows if self.result.claims_of(row))
-
-    @property
     def facts(self) -> Mapping[str, str]:
         """Settings, seeds and versions, for whoever wants the same numbers again."""
         result = self.result

@@ -90,3 +90,30 @@ def tally(results: Sequence[Result]) -> str:
     contested = sum(claim.contested for claim in claims)
     hold = f"{sum(claim.holds for claim in claims) - contested} of {len(claims)} claims hold"
     return f"{hold}, {contested} contested" if contested else hold
+
+
+def score(result: Result) -> str:
+    """Claims that hold, of all of a study."""
+    hold = sum(claim.holds and not claim.contested for claim in result.claims)
+    return f"{hold} of {len(result.claims)} hold"
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A verdict other than "holds", and the rows that share it."""
+
+    where: str
+    text: str
+    kind: str  # contested or fails
+    mark: str
+
+
+def doubts(result: Result) -> list[Doubt]:
+    """Where we differ from the paper; rows with the same words are named together."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for row in result.rows:
+        said = verdict(result, row)
+        if result.claims_of(row) and (said.contested or not said.holds):
+            kind = "contested" if said.holds else "fails"
+            found.setdefault((said.text, kind, said.mark), []).append(row.label)
+    return [Doubt(", ".join(rows), *said) for said, rows in found.items()]
