@@ -109,7 +109,7 @@ def test_a_tensor_that_must_be_detached_is_refused_in_our_words():
 @pytest.mark.parametrize("theta", [0.0, -1.0, NAN])
 def test_a_theta_that_is_not_above_zero_is_refused(cache, theta):
     for use in (cache.read, cache.read_mass, cache.distribution):
-        with pytest.raises(ValueError, match="theta must be above 0"):
+        with pytest.raises(ValueError, match="theta must be"):
             use(GOOD, theta=theta)
 
 

@@ -49,7 +49,8 @@ def reproduce(
     """Measure the paper's tables again, and say which of its claims hold.
 
     Prints a table per study and writes DIR/STUDY.json and DIR/report.html. Studies already
-    there, from the same code and settings, are not run again. Exits with 0 if every claim holds.
+    there, from the same code and settings, are not run again. Exits with 0 unless a claim that we
+    say holds does not, or one that we contest is neither the paper's number nor ours.
     """
     from . import studies
     from .studies.study import FULL, QUICK
@@ -65,9 +66,19 @@ def reproduce(
             param_hint="--only",
         )
     need_report()
-    results = _measure(only or studies.NAMES, range(seeds), FULL if full else QUICK, out, again)
-    _publish(results, out, figure)
-    sys.exit(0 if all(result.holds for result in results) else 1)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(f"cannot write there: {error}", param_hint="--out") from error
+    names = tuple(dict.fromkeys(only or studies.NAMES))
+    results, stopped = _measure(names, range(seeds), FULL if full else QUICK, out, again)
+    if results:
+        _publish(results, out, figure)
+    if stopped:
+        done = ", ".join(result.study for result in results) or "none"
+        click.echo(f"stopped; finished: {done}. Without --again the rest goes on from there.")
+        sys.exit(130)
+    sys.exit(0 if all(result.passes for result in results) else 1)
 
 
 def need_report() -> None:
@@ -81,8 +92,8 @@ def need_report() -> None:
 
 def _measure(
     names: tuple[str, ...], seeds: range, scale: Scale, out: Path, again: bool
-) -> list[Result]:
-    """The results of the studies, found or made, each table printed as it comes."""
+) -> tuple[list[Result], bool]:
+    """The results of the studies, found or made, each table printed; and whether Ctrl-C came."""
     from rich.console import Console
 
     from .report.console import tables
@@ -94,15 +105,15 @@ def _measure(
         for name in names:
             found = None if again else shelf.find(name, seeds, scale, out)
             result = found or _run(name, seeds, scale, out, screen)
-            screen.print(tables(result))
             if found:
                 click.echo(f"{name}: found in {out}, not run again (--again does)")
+            else:
+                screen.print(tables(result))
             results.append(result)
     except KeyboardInterrupt:
-        done = ", ".join(result.study for result in results) or "none"
-        click.echo(f"\nstopped; finished: {done}. The same command goes on from there.", err=True)
-        sys.exit(130)
-    return results
+        click.echo()
+        return results, True
+    return results, False
 
 
 def _run(name: str, seeds: range, scale: Scale, out: Path, screen: Console) -> Result:
@@ -116,11 +127,14 @@ def _run(name: str, seeds: range, scale: Scale, out: Path, screen: Console) -> R
 def _publish(results: list[Result], out: Path, figure: Path | None) -> None:
     """Write the report, say where it is, and name what fails."""
     from .report import figures, page, words
+    from .studies import NAMES, shelf
 
-    page.write(results, out / "report.html")
+    # The page shows every study in the folder, not only those asked for now.
+    all_results = {**shelf.held(out), **{result.study: result for result in results}}
+    page.write([all_results[name] for name in NAMES if name in all_results], out / "report.html")
     for result in results:
         for claim in result.claims:
-            if not claim.holds:
+            if not claim.passes:
                 click.echo(
                     f"{claim.id} fails: paper {claim.paper}, measured {claim.measured:.4g}, "
                     f"allowed difference {claim.tolerance:.2g}"

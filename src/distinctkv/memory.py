@@ -45,7 +45,11 @@ class Memory(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotTable:
-    """The slots of a cache as arrays, oldest first."""
+    """The slots of a cache as arrays, oldest first.
+
+    ``keys`` are as the cache compares them: of length one under the cosine, centred if it centres.
+    The original row of a slot's first occurrence is row ``first_seen`` of your stream.
+    """
 
     ids: Ints
     keys: Keys  # (S, D)
@@ -54,6 +58,9 @@ class SlotTable:
     count: Ints
     first_seen: Ints
     last_seen: Ints
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
 
 def _policy(given: T | None, kind: type[T], example: str) -> T:
@@ -87,7 +94,10 @@ class Cache:
         on_bad: OnBad = "raise",
         engine: engines.EngineName = "auto",
     ) -> None:
-        """Start empty; see `Concentration` and `Merge` for what the policies mean."""
+        """Start empty; see `Concentration` and `Merge` for what the policies mean.
+
+        ``seen`` counts the rows offered so far, ``skipped`` those passed over as bad.
+        """
         self.concentration = _policy(concentration, Concentration, "Concentration.fixed(0.5)")
         self.merge = _policy(merge, Merge, "Merge(value='last')")
         check_metric(metric, self.concentration.tau)
@@ -106,7 +116,10 @@ class Cache:
         self._torn = False
 
     def write(self, keys: ArrayLike, values: ArrayLike | None = None) -> Ints:
-        """Take in tokens, in chunks of any size, and return the id of each token's slot."""
+        """Take in tokens, in chunks of any size, and return the id of each token's slot.
+
+        Under a budget a slot may be evicted by a later token of the same chunk; its id stays its.
+        """
         rows = entry.as_rows(keys, self.width)
         kind, given = entry.as_values(values, len(rows), single=np.ndim(keys) == 1)
         if len(rows) == 0:

@@ -33,7 +33,7 @@ class Concentration:
     def __post_init__(self) -> None:
         """Refuse numbers for which the rule means nothing."""
         for field in fields(self):
-            _check_real(field.name, getattr(self, field.name))
+            check_real(field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, float(getattr(self, field.name)))
         if self.tau < 0:
             raise ValueError(f"tau must be 0 or more, got {self.tau}; 0 merges identical keys only")
@@ -65,7 +65,7 @@ class Concentration:
         >>> Concentration.similar(0.75).tau
         0.25
         """
-        _check_real("similarity", similarity)
+        check_real("similarity", similarity)
         if not -1 <= similarity <= 1:
             raise ValueError(f"similarity is a cosine in [-1, 1], got {similarity}")
         return cls.fixed(1.0 - similarity, budget, decay=decay)
@@ -112,7 +112,7 @@ class Merge:
             raise ValueError(f"key must be one of {get_args(KeyPolicy)}, got {self.key!r}")
         if self.value not in get_args(ValuePolicy):
             raise ValueError(f"value must be one of {get_args(ValuePolicy)}, got {self.value!r}")
-        _check_real("pace", self.pace)
+        check_real("pace", self.pace)
         object.__setattr__(self, "pace", float(self.pace))
         if not 0 < self.pace <= 1:
             raise ValueError(f"pace must lie in (0, 1], got {self.pace}; 1 keeps the last key")
@@ -128,7 +128,8 @@ def check_metric(metric: str, tau: float) -> None:
         )
 
 
-def _check_real(name: str, number: object) -> None:
+def check_real(name: str, number: object) -> None:
+    """Refuse what is no number, and nan."""
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{name} must be a number, got {number!r}")
     if isnan(float(number)):

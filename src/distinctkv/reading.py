@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf, isnan
-from numbers import Real
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from .engines import blocked
 from .engines.geometry import Geometry
+from .policy import check_real
 from .rule import Floats, Keys
 from .slots import Ints, Slots
 
@@ -22,9 +22,8 @@ def attention(
     slots: Slots, queries: Keys, theta: float, weight: NDArray[Any] | None
 ) -> Iterator[NDArray[Any]]:
     """Blocks of softmax weights (Q, S) of queries over slots (paper, eq. 3)."""
-    if isinstance(theta, bool) or not isinstance(theta, Real):
-        raise TypeError(f"theta must be a number, got {theta!r}")
-    if isnan(theta) or theta <= 0:
+    check_real("theta", theta)
+    if theta <= 0:
         raise ValueError(f"theta must be above 0, got {theta}; smaller reads more sharply")
     # Float32 carries a cosine to 1e-6 or so: enough for all but the sharpest reads.
     fine = slots.metric == "euclidean" or theta < 0.01

@@ -43,6 +43,8 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
     """Tensors and state of a snapshot, every byte of it checked."""
     from safetensors import SafetensorError, safe_open
 
+    if Path(path).is_dir():
+        raise SnapshotError(f"{path} is a folder, not a whole snapshot")
     try:
         with safe_open(os.fspath(path), framework="np") as file:
             meta = file.metadata() or {}
@@ -61,7 +63,7 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
         raise
     except (SafetensorError, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
         raise SnapshotError(
-            f"{path} is not a whole snapshot ({error}); go back to an earlier copy"
+            f"{path} is not a whole snapshot: it is another kind of file, or damaged ({error})"
         ) from error
     if digest != _digest(head, tensors):
         raise SnapshotError(f"{path} was changed after it was written; go back to an earlier copy")
@@ -72,6 +74,10 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
 
 def replace(path: Path, content: bytes) -> None:
     """Put a file in place whole: temporary file, fsync, rename, fsync of the folder."""
+    if not path.name or path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to save {path.name} in")
     part = path.with_name(f".{path.name}.{token_hex(8)}.part")
     try:
         with part.open("xb") as file:

@@ -63,7 +63,7 @@ class Values:
         """Drop labels that no slot holds any more, before new ones would widen the table."""
         if len(self.codes) < self.room or all(label in self.codes for label in labels.tolist()):
             return
-        used = slots["values"].any(axis=0)
+        used = np.asarray(slots["values"].any(axis=0))
         kept = [label for label, code in self.codes.items() if used[code]]
         slots.narrow([self.codes[label] for label in kept])
         self.codes = {label: code for code, label in enumerate(kept)}

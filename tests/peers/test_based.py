@@ -30,10 +30,10 @@ def test_the_read_stays_among_the_values(rng):
     assert 2.0 <= read.min() <= read.max() <= 3.0
 
 
-def test_a_projection_makes_the_state_smaller(rng):
+def test_a_projection_makes_the_state_smaller_and_counts_itself(rng):
     state = Based(width=3)
     state.write(rng.standard_normal((20, 8)), np.ones((20, 2)))
-    assert (len(state), state.nbytes) == (10, 10 * 3 * 4)
+    assert (len(state), state.nbytes) == (10, 4 * (10 * 3 + 8 * 3))
 
 
 def test_a_projection_wider_than_the_keys_is_none(rng):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from distinctkv.peers import Kanerva
-from distinctkv.peers.kanerva import addresses
+from distinctkv.peers.kanerva import addresses, places
 from distinctkv.rule import unit
 
 
@@ -10,7 +10,7 @@ def test_the_mean_is_ridge_regression_on_addresses(rng):
     keys, values = unit(rng.standard_normal((150, 6))), rng.standard_normal((150, 3))
     memory = Kanerva(n_rows=12, noise=0.2, seed=3)
     memory.write(keys, values)
-    w = addresses(keys, 12, 3)
+    w = addresses(keys, places(6, 12, 3))
     table = np.linalg.solve(w.T @ w + 0.2 * np.eye(12), w.T @ values)
     np.testing.assert_allclose(memory.read(keys), w @ table, atol=1e-5)
 
@@ -23,21 +23,20 @@ def test_belief_follows_the_number_of_times_a_thing_was_seen(times):
 
 
 def test_an_address_is_positive_and_of_length_one(rng, seed):
-    found = addresses(rng.standard_normal((30, 8)), 64, seed)
+    found = addresses(rng.standard_normal((30, 8)), places(8, 64, seed))
     assert found.min() >= 0
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1.0)
 
 
 def test_a_key_that_no_place_is_near_is_stored_nowhere():
-    place = unit(np.random.default_rng(0).standard_normal((1, 4)))
+    place = places(4, n_rows=1, seed=0)
     memory = Kanerva(n_rows=1, seed=0)
     memory.write(-place, [[1.0]])
     assert memory.read(-place).tolist() == [[0.0]]
 
 
-def test_the_seed_decides_the_places(rng):
-    rows = rng.standard_normal((3, 6))
-    one, same, other = (addresses(rows, 10, seed) for seed in (1, 1, 2))
+def test_the_seed_decides_the_places():
+    one, same, other = (places(6, 10, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, same)
     assert (one != other).any()
 

@@ -8,8 +8,8 @@ D, C = 8, 4
 SIZES = {
     Based: 2 * (D + 1) * (D + 2) * (C + 1),
     DecayedSuperposition: 4 * D * C,
-    Fourier: 4 * 132 * C,
-    Kanerva: 4 * 64 * (64 + C),
+    Fourier: 4 * 66 * C + 2 * 66 * D,
+    Kanerva: 4 * 64 * (64 + C + D),
     Ridge: 4 * D * (D + C),
     Titans: 8 * 64 * (D + C),
 }

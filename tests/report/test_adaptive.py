@@ -12,7 +12,7 @@ def pictures(seed):
 
 def test_the_trace_names_every_line(pictures):
     drawn = pictures[0].inline()
-    for name in ("Adaptive (ours)", "Its budget", "Fixed budget 18", "Idle slots expire"):
+    for name in ("Adaptive (ours)", "Its budget", "Fixed budget 18", "Slots expire, 40 idle"):
         assert name in drawn
     assert "No budget: 14" in drawn
 
@@ -22,5 +22,5 @@ def test_both_ways_of_counting_are_told_in_words(pictures):
 
 
 def test_every_gain_is_drawn_and_told(pictures):
-    assert "Gain on 24, per token: " in pictures[2].alt
+    assert "Gain on fixed, paper's stream: " in pictures[2].alt
     assert "Gain on 18, steady demand" in pictures[2].inline()

@@ -43,7 +43,9 @@ def test_a_bar_takes_progress():
 
 
 def test_an_added_row_that_is_judged_shows_its_verdict(result):
-    claim = replace(result.claims[0], id="recall.table.extra.recall", verdict="a tie")
+    claim = replace(
+        result.claims[0], id="recall.table.extra.recall", verdict="a tie", kind="contested"
+    )
     text = shown(replace(result, claims=(claim,)))
     assert "≠ recall: a tie" in text
     assert "added, not in the paper" not in text

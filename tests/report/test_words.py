@@ -29,10 +29,20 @@ def test_a_qualified_claim_speaks_for_its_row(result):
 
 
 def test_a_contested_claim_is_not_marked_as_one_that_holds(result):
-    claim = replace(result.claims[0], verdict="disappears at equal cost")
+    claim = replace(result.claims[0], verdict="disappears at equal cost", kind="contested")
     contested = replace(result, claims=(claim,))
     assert verdict(contested, "dp").mark == "≠"
     assert words.tally([result, contested]) == "1 of 2 claims hold, 1 contested"
+
+
+def test_a_number_set_aside_is_told_and_not_counted(result):
+    claim = replace(result.claims[0], verdict="not judged, one machine's", kind="aside")
+    aside = replace(result, claims=(claim,))
+    assert verdict(aside, "dp").text == "recall: not judged, one machine's"
+    assert verdict(aside, "dp").mark == "·"
+    assert words.tally([result, aside]) == "1 of 1 claims hold"
+    assert words.score(aside) == "0 of 0 hold"
+    assert words.doubts(aside) == []
 
 
 def test_where_nothing_is_claimed_nothing_is_counted(result):
@@ -46,7 +56,7 @@ def test_the_tally_counts_over_all_studies(make_result):
 
 def test_rows_that_differ_in_the_same_words_are_named_together(result):
     row, *_ = (row for row in result.rows if result.claims_of(row))
-    claims = tuple(replace(claim, verdict="a tie", holds=True) for claim in result.claims)
+    claims = tuple(replace(claim, verdict="a tie", kind="contested") for claim in result.claims)
     contested = replace(result, claims=claims)
     doubt, *_ = words.doubts(contested)
     assert row.label in doubt.where
@@ -55,5 +65,5 @@ def test_rows_that_differ_in_the_same_words_are_named_together(result):
 
 
 def test_a_study_that_agrees_leaves_no_doubt(result):
-    claims = tuple(replace(claim, verdict="holds", holds=True) for claim in result.claims)
+    claims = tuple(replace(claim, verdict="holds", kind="holds") for claim in result.claims)
     assert words.doubts(replace(result, claims=claims)) == []

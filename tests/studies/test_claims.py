@@ -5,7 +5,7 @@ from distinctkv.studies.claims import check, claims_for, judge
 from distinctkv.studies.result import Measure, Row
 
 EXACT = {"paper": 0.90, "within": 0.02}
-WORDS = {"paper", "within", "but", "instead", "ours"}
+WORDS = {"paper", "within", "source", "but", "instead", "ours", "aside", "least"}
 
 
 def verdict(mean, sd=0.0, n=4, **wording):
@@ -20,17 +20,24 @@ def test_a_number_within_the_papers_spread_holds(mean):
 @pytest.mark.parametrize("mean", [0.87, 0.93])
 def test_a_number_outside_it_fails(mean):
     claim = verdict(mean)
-    assert (claim.verdict, claim.holds) == ("fails", False)
+    assert (claim.verdict, claim.kind, claim.passes) == ("fails", "fails", False)
 
 
-def test_sampling_is_allowed_two_standard_errors():
-    assert verdict(0.87, sd=0.02, n=4).tolerance == pytest.approx(0.04)
-    assert verdict(0.87, sd=0.02, n=4).holds
-    assert not verdict(0.87, sd=0.02, n=400).holds
+def test_sampling_is_allowed_the_margin_of_our_mean():
+    assert verdict(0.87, sd=0.02, n=4).tolerance == pytest.approx(0.0518)
+    assert verdict(0.87, sd=0.02, n=4).passes
+    assert not verdict(0.87, sd=0.02, n=400).passes
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
+def test_the_margin_covers_the_truth_in_95_of_100_runs_whatever_the_seeds(n, rng):
+    runs = [Measure.of(numbers) for numbers in rng.standard_normal((4000, n)).tolist()]
+    covered = sum(abs(run.mean) <= run.margin for run in runs) / len(runs)
+    assert covered == pytest.approx(0.95, abs=0.015)
 
 
 def test_a_better_number_is_no_agreement():
-    assert not verdict(1.0).holds
+    assert not verdict(1.0).passes
 
 
 def test_a_qualified_claim_says_so_while_it_holds():
@@ -39,8 +46,17 @@ def test_a_qualified_claim_says_so_while_it_holds():
 
 
 def test_a_contested_claim_has_its_verdict_in_words_and_fails_nothing():
-    claim = verdict(0.50, instead="disappears at equal cost")
-    assert (claim.verdict, claim.holds) == ("disappears at equal cost", True)
+    claim = verdict(0.50, instead="disappears at equal cost", ours=0.5)
+    assert (claim.verdict, claim.kind) == ("disappears at equal cost", "contested")
+    assert claim.passes
+
+
+@pytest.mark.parametrize("mean", [0.90, 0.50])
+def test_a_number_set_aside_is_not_judged_whatever_it_is(mean):
+    claim = verdict(mean, aside="one machine's")
+    assert (claim.verdict, claim.kind) == ("not judged, one machine's", "aside")
+    assert claim.passes
+    assert not claim.judged
 
 
 @pytest.mark.parametrize(
@@ -48,12 +64,13 @@ def test_a_contested_claim_has_its_verdict_in_words_and_fails_nothing():
 )
 def test_a_contested_claim_says_what_was_measured(mean, said):
     claim = verdict(mean, instead="nothing left", ours=0.0)
-    assert (claim.verdict, claim.holds) == (said, said != "fails")
+    assert (claim.verdict, claim.passes) == (said, said != "fails")
 
 
 def test_a_claim_carries_all_that_the_verdict_rests_on():
     claim = verdict(0.91, sd=0.01)
     assert (claim.paper, claim.measured, claim.spread) == (0.90, 0.91, 0.01)
+    assert verdict(0.91, source="spread").source == "spread"
 
 
 def test_every_claim_on_the_rows_is_checked():
@@ -83,5 +100,13 @@ def test_a_claim_on_what_was_not_measured_is_an_error(row, measure):
 def test_every_claim_names_the_papers_number_and_its_tolerance(study):
     tables = claims_for(study).values()
     for line in (line for table in tables for row in table.values() for line in row.values()):
-        assert {"paper", "within"} <= set(line) <= WORDS
+        assert {"paper", "within", "source"} <= set(line) <= WORDS
+        assert line["source"] in ("spread", "rounding", "ours")
+        assert ("instead" in line) == ("ours" in line)
         assert line["within"] > 0
+
+
+@pytest.mark.parametrize(("mean", "kind"), [(0.9, "holds"), (0.0, "holds"), (-0.9, "fails")])
+def test_where_the_paper_asks_for_no_less_more_will_do(mean, kind):
+    wording = {"paper": 0.0, "within": 0.005, "least": True}
+    assert judge("toy.table.dp.worst", Measure(mean, 0.0, 2), wording).kind == kind

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from distinctkv.studies import process
+from distinctkv.studies.claims import claims_for
 from distinctkv.studies.result import Result
 from distinctkv.studies.study import FULL, QUICK, Scale
 
@@ -55,7 +56,20 @@ def test_the_reading_says_whose_logarithm_it_is(tiny):
     assert "the logarithm is the stream's, not the rule's" in " ".join(tiny.reading)
 
 
+@pytest.mark.parametrize("alpha", process.ALPHAS)
+def test_the_expected_slope_is_within_the_claim_whatever_the_seeds(alpha):
+    at = process.points(process.GUESTS)
+    expected = np.cumsum(alpha / (alpha + np.arange(process.GUESTS)))[at - 1]
+    within = claims_for("process")["process"][f"alpha_{alpha}"]["slope / alpha"]["within"]
+    assert process.slope(at, expected, decades=2) / alpha == pytest.approx(1, abs=within)
+
+
+def test_the_process_is_as_long_in_a_quick_run_as_in_a_full_one():
+    lengths = {process.settings(scale)["tokens_of_the_process"] for scale in (TINY, QUICK, FULL)}
+    assert lengths == {process.GUESTS}
+
+
 @pytest.mark.parametrize("scale", [QUICK, pytest.param(FULL, marks=pytest.mark.slow)])
 def test_the_papers_slopes_and_saturation_hold(scale):
     result = process.run(range(10), scale)
-    assert [claim.id for claim in result.claims if not claim.holds] == []
+    assert [claim.id for claim in result.claims if not claim.passes] == []

@@ -17,7 +17,7 @@ def result():
         settings={"scale": "tiny", "noise": 0.1},
         seeds=(0, 1),
         series=(Series("dp", "Ours", (0.0, 1.0), (0.25, 0.5), (0.1, 0.0)),),
-        claims=(Claim("toy.table.dp.recall", 0.3, 1 / 3, 0.1, 0.1, "holds", True),),
+        claims=(Claim("toy.table.dp.recall", 0.3, 1 / 3, 0.1, 0.1, "spread", "holds", "holds"),),
         versions={"distinctkv": "0"},
         seconds=1.5,
     )
@@ -30,7 +30,16 @@ def test_a_result_survives_the_round_trip(result):
 def test_the_file_has_the_names_others_read(result):
     raw = json.loads(result.to_json())
     assert {"rows", "series", "settings", "seeds", "versions", "seconds", "claims"} <= set(raw)
-    assert {"id", "paper", "measured", "spread", "tolerance", "verdict"} <= set(raw["claims"][0])
+    assert {
+        "id",
+        "paper",
+        "measured",
+        "spread",
+        "tolerance",
+        "source",
+        "verdict",
+        "kind",
+    } == set(raw["claims"][0])
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '{"rows": []}', '{"rows": [1]}'])

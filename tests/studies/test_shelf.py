@@ -1,4 +1,6 @@
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +66,23 @@ def test_a_run_that_dies_leaves_the_old_result(folder, seeds):
     with pytest.raises(KeyboardInterrupt):
         shelf.measure("recall", seeds, TINY, folder, dies)
     assert (folder / "recall.json").read_text() == before
+
+
+def test_all_results_of_a_folder_are_held_by_their_study(folder):
+    assert list(shelf.held(folder)) == ["recall"]
+    (folder / "recall.json").write_text("{}")
+    assert shelf.held(folder) == {}
+
+
+@pytest.mark.parametrize(
+    ("file", "counts"),
+    [("peers/h2o.py", True), ("rule.py", True), ("report/page.py", False), ("cli.py", False)],
+)
+def test_the_digest_changes_with_code_that_counts(tmp_path, monkeypatch, file, counts):
+    copy = tmp_path / "distinctkv"
+    shutil.copytree(Path(shelf.__file__).parents[1], copy)
+    monkeypatch.setattr(shelf, "files", lambda _: copy)
+    before = shelf.code_digest.__wrapped__()
+    with (copy / file).open("a") as source:
+        source.write("# changed\n")
+    assert (shelf.code_digest.__wrapped__() != before) == counts

@@ -21,8 +21,8 @@ class Based(State):
     brought back to length one.
 
     On the recall stream temperatures of .02 to .1 do equally well, .2 to 1 worse (six tried), and
-    whole keys better than any projection; at ``width=16`` the state is about as large as a slot for
-    each item.
+    whole keys better than any projection; at ``width=16`` the state, with the projection, is about
+    as large as a slot for each item.
 
     >>> state = Based(theta=0.1)
     >>> state.write([[1.0, 0.0], [0.0, 1.0]], [[1.0], [0.0]])
@@ -33,9 +33,9 @@ class Based(State):
 
     card = Card(
         mechanism="softmax attention with exp cut off after its square, as sums over features",
-        keeps="no token, only the sums; P = D, or the width keys are projected to",
+        keeps="no token, only the sums; P = D, or the width keys are projected to, and how",
         growth="fixed",
-        size="2 (P + 1) (P + 2) (C + 1)",
+        size="2 (P + 1) (P + 2) (C + 1), and 4 D P if P < D",
     )
 
     def __init__(self, theta: float = 0.05, width: int | None = None, seed: int = 0) -> None:
@@ -48,6 +48,7 @@ class Based(State):
         projected = width if self.width is None else min(width, self.width)
         n_features = (projected + 1) * (projected + 2) // 2
         self._state = np.zeros((n_features, n_values + 1), np.float32)
+        self._onto = projection(width, projected, self.seed) if projected < width else None
 
     def _absorb(self, keys: Floats, values: Floats) -> None:
         marked = np.column_stack([values, np.ones(len(values))])
@@ -59,10 +60,13 @@ class Based(State):
         return read[:, :-1] / read[:, -1:]
 
     def _project(self, rows: Floats) -> Floats:
-        if self.width is None or self.width >= rows.shape[1]:
-            return rows
-        drawn = np.random.default_rng(self.seed).standard_normal((rows.shape[1], self.width))
-        return unit(rows @ np.linalg.qr(drawn)[0])
+        return rows if self._onto is None else unit(rows @ self._onto)
+
+
+def projection(width: int, projected: int, seed: int) -> Singles:
+    """A random subspace, (D, P), drawn once and held."""
+    drawn = np.random.default_rng(seed).standard_normal((width, projected))
+    return np.linalg.qr(drawn)[0].astype(np.float32)
 
 
 def features(rows: Floats) -> Floats:

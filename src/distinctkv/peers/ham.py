@@ -23,8 +23,8 @@ class HAM(TokenPeer):
     for every fixed state here, the rows of the state count as slots.
 
     Of ``error`` from .25 to 1.1, ``rate`` from .05 to 1 and ``near`` from .3 to .9 on the recall
-    task, the default finds every item from the fewest tokens. An error above 1 keeps far fewer and
-    loses some; mixing by a plain sum did worse.
+    task, the default finds nearly every item, from the fewest tokens that do. An error above 1
+    keeps far fewer and loses some; mixing by a plain sum did worse.
 
     >>> ham = HAM()
     >>> ham.write([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [[1.0], [2.0], [1.0]])

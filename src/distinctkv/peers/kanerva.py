@@ -34,9 +34,9 @@ class Kanerva(State):
 
     card = Card(
         mechanism="Bayesian regression of values on addresses, the nearness to random places",
-        keeps="no token, only a mean and a covariance; the places follow from the seed",
+        keeps="no token, only a mean, a covariance and the places",
         growth="fixed",
-        size="4 M (M + C)",
+        size="4 M (M + C + D)",
     )
 
     def __init__(self, n_rows: int = 64, noise: float = 0.1, seed: int = 0) -> None:
@@ -48,9 +48,10 @@ class Kanerva(State):
     def _start(self, width: int, n_values: int) -> None:
         self._state = np.zeros((self.n_rows, n_values), np.float32)
         self._covariance = np.eye(self.n_rows, dtype=np.float32)
+        self._places = places(width, self.n_rows, self.seed)
 
     def _absorb(self, keys: Floats, values: Floats) -> None:
-        address = self._address(keys)  # (L, M)
+        address = addresses(keys, self._places)  # (L, M)
         shared = address @ self._covariance  # (L, M), of what is seen with each row
         seen = shared @ address.T + self.noise * np.eye(len(keys))  # (L, L), of what is seen
         gain = np.linalg.solve(seen, shared).T  # (M, L)
@@ -58,21 +59,23 @@ class Kanerva(State):
         self._covariance -= (gain @ shared).astype(np.float32)
 
     def _answer(self, queries: Singles) -> Floats:
-        mean: Floats = self._address(queries.astype(np.float64)) @ self._state
+        mean: Floats = addresses(queries.astype(np.float64), self._places) @ self._state
         return mean
 
-    def _address(self, rows: Floats) -> Floats:
-        return addresses(rows, self.n_rows, self.seed)
+
+def places(width: int, n_rows: int, seed: int) -> Singles:
+    """Random places on the sphere, (M, D), drawn once and held."""
+    drawn = np.random.default_rng(seed).standard_normal((n_rows, width))
+    return unit(drawn).astype(np.float32)
 
 
-def addresses(rows: Floats, n_rows: int, seed: int) -> Floats:
-    """How much each of the random places is active for a key, (L, D) to (L, M); length one.
+def addresses(rows: Floats, among: Singles) -> Floats:
+    """How much each of the places is active for a key, (L, D) to (L, M); length one.
 
-    >>> addresses(np.array([[1.0, 0.0], [-1.0, 0.0]]), n_rows=3, seed=0).round(2)
+    >>> addresses(np.array([[1.0, 0.0], [-1.0, 0.0]]), places(2, n_rows=3, seed=0)).round(2)
     array([[0.57, 0.82, 0.  ],
            [0.  , 0.  , 1.  ]])
     """
-    places = unit(np.random.default_rng(seed).standard_normal((n_rows, rows.shape[1])))
-    active = np.maximum(rows @ places.T, 0.0)
+    active = np.maximum(rows @ among.T, 0.0)
     length: Floats = np.linalg.norm(active, axis=1, keepdims=True)
     return active / np.where(length > 0, length, 1.0)

@@ -23,8 +23,8 @@ class KVM(ScheduledPeer):
     slots whole, as in the source.
 
     The source has ``factor`` = 16, a slot for every one of 256 tokens. Of 2 to 16 and chunks from 4
-    to 64 on the recall task, the default is the smallest that finds every item; in a longer chunk
-    more repeats of one item are appended side by side.
+    to 64 on the recall task, the default is the smallest that finds nearly every item; in a
+    longer chunk more repeats of one item are appended side by side.
 
     >>> kvm = KVM(factor=1, chunk=2)
     >>> kvm.write(np.eye(3)[[0, 1, 0, 1, 2]], [[1.0], [2.0], [3.0], [4.0], [9.0]])

@@ -20,8 +20,8 @@ class State(Peer):
     """A peer that keeps a matrix and no token.
 
     No token has a slot of its own, so every id is -1. ``len`` counts the rows of the matrix, as the
-    paper does; ``nbytes`` counts every array held and is the fair measure. What a seed alone
-    decides is drawn again whenever it is needed, and so is not held.
+    paper does; ``nbytes`` counts every array held and is the fair measure. Random projections are
+    drawn once and held, so they count.
     """
 
     _state: Singles

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from ..studies.result import Result, Series
+from ..studies.result import Result, Row, Series
 from . import svg
 from .picture import MARKS, Picture, name_rows, ring, spaced
 from .words import claim_on, number, spread
@@ -17,11 +17,11 @@ STROKES = {
     "unbounded": ("paper", ":", 1.5),
     "b30": ("paper", "-", 1.2),
     "b18": ("paper", "-", 1.2),
-    "ttl": ("added", "-", 1.2),
+    "ttl40": ("added", "-", 1.2),
     "budget": ("cache", "--", 1.2),
     "surprise": ("cache", "-", 2.4),
 }
-BOUNDED = ("b18", "b24", "b30", "ttl", "surprise")
+BOUNDED = ("b18", "b22", "b24", "b30", "ttl30", "ttl40", "ttl50", "surprise")
 
 
 def pictures(result: Result) -> tuple[Picture, ...]:
@@ -32,9 +32,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
         f"{spread(row.measures['phase end'])}, per token {spread(row.measures['per token'])}"
         for row in rows
     )
-    gains = "; ".join(
-        f"{row.label}: {spread(row.measures['gain'])}" for row in result.tables["gain"]
-    )
+    gains = "; ".join(f"{row.label}: {spread(row.measures['gain'])}" for row in _gains(result))
     swing = {row.name: row.measures["budget"].mean for row in result.tables["swing"]}
     return (
         Picture(
@@ -118,7 +116,7 @@ def recall_against_cost(axes: Axes, result: Result) -> None:
 
 def gains_by_rival(axes: Axes, result: Result) -> None:
     """A point with its spread per row, around zero."""
-    rows = result.tables["gain"][::-1]
+    rows = _gains(result)[::-1]
     axes.axvline(0, color=svg.COLOURS["muted"], linewidth=1)
     for place, row in enumerate(rows):
         gain, colour = row.measures["gain"], svg.COLOURS[row.role]
@@ -129,6 +127,14 @@ def gains_by_rival(axes: Axes, result: Result) -> None:
     name_rows(axes, rows)
     axes.grid(visible=True, axis="x")
     axes.set_xlabel("recall gained by the adaptive budget")
+
+
+def _gains(result: Result) -> tuple[Row, ...]:
+    """The paper's two comparisons, then those at equal cost."""
+    return (
+        *(row for row in result.tables["gain"] if result.claims_of(row)),
+        *result.tables["level"],
+    )
 
 
 def _name_ends(axes: Axes, lines: Sequence[Series]) -> None:

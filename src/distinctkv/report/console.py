@@ -111,6 +111,6 @@ def _verdicts(result: Result, rows: Sequence[Row]) -> Table:
         if not found.text and row.role != "added":
             continue
         said = f"{found.mark} {found.text}" if found.text else "added, not in the paper"
-        last = Text(said, style="" if found.holds else "red")
+        last = Text(said, style="" if found.passes else "red")
         made.add_row(Text(row.label), Text(row.setting), last, style=STYLES[row.role])
     return made

@@ -16,6 +16,8 @@ from .words import claim_on, spread
 # How each line is drawn; in the key from the last to the first.
 STROKES: Mapping[str, Stroke] = {
     "wide": Stroke("ink", "x:"),
+    "gated": Stroke("ink", "*"),
+    "infformer": Stroke("ink", "v:"),
     "kanerva": Stroke("ink", "D--"),
     "fourier": Stroke("ink", "s-"),
     "sinks": Stroke("paper", "x:"),
@@ -24,11 +26,18 @@ STROKES: Mapping[str, Stroke] = {
     "h2o": Stroke("paper", "o-", width=1.6),
     "h2o_tuned": Stroke("added", "^-"),
     "redundancy": Stroke("added", "s:"),
+    "kvm": Stroke("added", "^--"),
+    "ovq": Stroke("added", "v--"),
+    "ttl": Stroke("added", "o:"),
+    "ham": Stroke("ink", "x-"),
+    "subgen": Stroke("added", "D-", width=1.6),
     "dp": Stroke("cache", "o-", width=2.6, mark=7),
 }
 POLICIES = ("sinks", "recency", "h2o_published", "h2o", "h2o_tuned", "redundancy")
 WEAK = ("nec", "tova", "snapkv", "keydiff")
-WEIGHED = ("wide", "kanerva", "fourier", "recency", "h2o", "redundancy", "dp")
+GROWING = ("kvm", "ovq", "ttl", "ham", "subgen")
+STATES = ("wide", "gated", "infformer", "kanerva", "fourier")
+WEIGHED = (*STATES, "recency", "h2o", "redundancy", "ham", "subgen", "dp")
 Lines = Mapping[str, Series]
 
 
@@ -46,29 +55,37 @@ def pictures(result: Result) -> tuple[Picture, ...]:
         Picture(
             "frontier-slots",
             "Recall against slots held: the cache by its threshold, policies by budget, with the "
-            "spread over seeds. Rings: the paper's numbers. LRU and LFU over slots lie on the line "
-            "of the cache; what holds every token is not drawn.",
-            "Recall against slots. All lines rise; the cache and redundancy eviction know as many "
-            f"items as they have slots. At a budget of 64: {told('points', 'recall')}.",
+            "spread over seeds. SubGen is the published rule of the same kind. Rings: the paper's "
+            "numbers. LRU and LFU over slots, and what holds every token, are not drawn.",
+            f"Recall against slots. At a budget of 64: {told('points', 'recall')}.",
             lambda axes: recall_against_slots(axes, lines, result),
             (7.6, 4.6),
         ),
         Picture(
             "frontier-bytes",
-            "Recall against bytes held; the cache has counters and room to grow. The last three "
-            "are fixed states; the sum grows by wider keys, on streams of their own.",
-            "Recall against bytes, bytes on a log scale. Fixed states rise first. "
+            "Recall against bytes held; the cache has counters and room to grow. random "
+            "projections count. Black: states, and HAM, a state that keeps tokens beside. The sum "
+            "grows by wider keys, on streams of their own.",
+            "Recall against bytes, bytes on a log scale. "
             f"{told('bytes', *result.tables['bytes'][0].measures)}.",
             lambda axes: recall_against_bytes(axes, lines),
-            (5.6, 4.2),
+            (7.6, 4.4),
         ),
         Picture(
             "frontier-lead",
             "Recall of the cache less that of a policy with as many slots, with the spread over "
             "seeds.",
-            "Lead of the cache against the budget; it is largest at 64. "
+            "Lead of the cache against the budget. "
             f"{told('lead', *result.tables['lead'][0].measures)}.",
             lambda axes: lead_by_budget(axes, lines),
+            (5.6, 4.2),
+        ),
+        Picture(
+            "frontier-growing",
+            "Recall of the cache less that of a memory that grows by another rule, with as many "
+            "slots; below zero the cache trails.",
+            f"Lead of the cache against slots. At best: {told('growing', 'recall', 'slots')}.",
+            lambda axes: lead_over_growing(axes, lines),
             (5.6, 4.2),
         ),
     )
@@ -80,7 +97,7 @@ def recall_against_slots(axes: Axes, lines: Lines, result: Result) -> None:
     muted = svg.COLOURS["muted"]
     axes.plot(ceiling.x, ceiling.y, ":", color=muted, linewidth=1, label=ceiling.label)
     draw_faintly(axes, weak)
-    draw(axes, ((lines[f"{name}.slots"], STROKES[name]) for name in (*POLICIES, "dp")))
+    draw(axes, ((lines[f"{name}.slots"], STROKES[name]) for name in (*POLICIES, "subgen", "dp")))
     for row in result.tables["points"]:
         claim = claim_on(result, row, "recall")
         if claim:
@@ -97,12 +114,13 @@ def recall_against_bytes(axes: Axes, lines: Lines) -> None:
     """Slots and states on one scale."""
     draw(axes, ((lines[f"{name}.bytes"], STROKES[name]) for name in WEIGHED))
     axes.set_xscale("log", base=2)
+    axes.set_xlim(900, 2.0**17.5)  # room for the key
     axes.xaxis.set_major_locator(FixedLocator([2.0**power for power in range(10, 16)]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     _rule_recall(axes)
     axes.set_xlabel("bytes held (log scale)")
-    key(axes, (0.6, 0.03))
+    key(axes, (0.74, 0.03))
 
 
 def lead_by_budget(axes: Axes, lines: Lines) -> None:
@@ -117,6 +135,17 @@ def lead_by_budget(axes: Axes, lines: Lines) -> None:
     axes.set_xlabel("budget of the policy, and slots of the cache")
     axes.set_ylabel("recall gained by the cache")
     key(axes, (0.02, 0.66))
+
+
+def lead_over_growing(axes: Axes, lines: Lines) -> None:
+    """A line for each memory around zero, as far down as it is small."""
+    axes.axhline(0, color=svg.COLOURS["muted"], linewidth=1)
+    draw(axes, ((lines[f"{name}.lead"], STROKES[name]) for name in GROWING))
+    axes.set_xticks(range(16, 129, 16))
+    axes.grid(visible=True, axis="y")
+    axes.set_xlabel("slots")
+    axes.set_ylabel("recall gained by the cache")
+    key(axes, (0.68, 0.03))
 
 
 def _rule_recall(axes: Axes) -> None:

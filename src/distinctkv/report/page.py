@@ -89,7 +89,7 @@ def render(results: Sequence[Result]) -> str:
         sections=sections,
         words=words,
         tally=words.tally(results),
-        all_hold=all(result.holds for result in results),
+        all_hold=all(result.passes for result in results),
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..studies.result import Claim, Measure, Result, Row
+from ..studies.result import Claim, Kind, Measure, Result, Row
+
+# A sign for each kind of verdict; of several in a row, the first stands for it.
+MARKS: Mapping[Kind, str] = {"fails": "✗", "contested": "≠", "holds": "✓", "aside": "·"}
 
 
 def number(value: float, like: float | None = None) -> str:
@@ -42,14 +45,17 @@ class Verdict:
     """The claims on one row, in a word or a few."""
 
     text: str
-    holds: bool
-    contested: bool = False
+    kind: Kind | None = None
 
     @property
     def mark(self) -> str:
         """A sign that does not need colour."""
-        sign = "✗" if not self.holds else "≠" if self.contested else "✓"
-        return sign if self.text else ""
+        return MARKS[self.kind] if self.kind else ""
+
+    @property
+    def passes(self) -> bool:
+        """Whether nothing fails here."""
+        return self.kind != "fails"
 
 
 def verdict(result: Result, row: Row) -> Verdict:
@@ -58,16 +64,15 @@ def verdict(result: Result, row: Row) -> Verdict:
     Failures are named first; else the most particular wording stands for the row.
     """
     claims = result.claims_of(row)
-    failed = [claim.measure for claim in claims if not claim.holds]
-    if failed:
-        return Verdict(f"fails: {', '.join(failed)}", holds=False)
+    if not claims:
+        return Verdict("")
+    kind = next(kind for kind in MARKS if kind in {claim.kind for claim in claims})
+    if kind == "fails":
+        failed = ", ".join(claim.measure for claim in claims if not claim.passes)
+        return Verdict(f"fails: {failed}", kind)
     particular = [claim for claim in claims if claim.verdict != "holds"]
-    return Verdict(
-        "; ".join(f"{claim.measure}: {claim.verdict}" for claim in particular)
-        or ("holds" if claims else ""),
-        holds=True,
-        contested=any(claim.contested for claim in claims),
-    )
+    said = "; ".join(f"{claim.measure}: {claim.verdict}" for claim in particular)
+    return Verdict(said or "holds", kind)
 
 
 def paper(result: Result, row: Row, measure: str) -> str:
@@ -83,19 +88,18 @@ def claim_on(result: Result, row: Row, measure: str) -> Claim | None:
 
 
 def tally(results: Sequence[Result]) -> str:
-    """How many claims hold, and how many we contest."""
-    claims = [claim for result in results for claim in result.claims]
-    if not claims:
+    """How many claims hold, and how many we contest; those that we do not judge are not counted."""
+    kinds = [claim.kind for result in results for claim in result.claims if claim.judged]
+    if not kinds:
         return "no claims to check"
-    contested = sum(claim.contested for claim in claims)
-    hold = f"{sum(claim.holds for claim in claims) - contested} of {len(claims)} claims hold"
-    return f"{hold}, {contested} contested" if contested else hold
+    hold = f"{kinds.count('holds')} of {len(kinds)} claims hold"
+    return f"{hold}, {kinds.count('contested')} contested" if "contested" in kinds else hold
 
 
 def score(result: Result) -> str:
-    """Claims that hold, of all of a study."""
-    hold = sum(claim.holds and not claim.contested for claim in result.claims)
-    return f"{hold} of {len(result.claims)} hold"
+    """Claims that hold, of all that are judged in a study."""
+    kinds = [claim.kind for claim in result.claims if claim.judged]
+    return f"{kinds.count('holds')} of {len(kinds)} hold"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,6 @@ def doubts(result: Result) -> list[Doubt]:
     found: dict[tuple[str, str, str], list[str]] = {}
     for row in result.rows:
         said = verdict(result, row)
-        if result.claims_of(row) and (said.contested or not said.holds):
-            kind = "contested" if said.holds else "fails"
-            found.setdefault((said.text, kind, said.mark), []).append(row.label)
+        if said.kind in ("contested", "fails"):
+            found.setdefault((said.text, said.kind, said.mark), []).append(row.label)
     return [Doubt(", ".join(rows), *said) for said, rows in found.items()]

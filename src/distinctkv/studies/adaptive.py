@@ -2,19 +2,20 @@
 
 A stream alternates between 6 and 30 items, new ones in every phase; at the end of a phase each of
 its items is asked for once. Recall is the mean over phases. The paper averages slots over the ends
-of phases; we also average over tokens, and ask the same of two streams that it does not have.
+of phases; we also average over tokens, and ask the same of two streams that it does not have. What
+the adaptive budget gains is judged at equal cost: on every stream a rival is run at several sizes,
+and its recall is interpolated to the slots per token that the adaptive cache held there.
 
 It gives no setting but the budgets. The length of its phases follows from its averages; tau (.44)
 and the four numbers of the adaptive budget are values at which its numbers appear, and were chosen
-for that. So were, on other seeds, the idle time (40) and the decay of the state (.995), for recall.
+for that. So was, on other seeds, the decay of the state (.995), for recall.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from math import inf
 from time import perf_counter
 
 import numpy as np
@@ -46,29 +47,52 @@ HEADINGS = {
     "swing": "Where the adaptive budget stands when a phase ends",
     "equal": "Phases of equal length: 6 or 30 items, 180 tokens each",
     "steady": "Demand that does not change: 18 items in every phase, 108 tokens each",
-    "gain": "The adaptive budget less another, stream by stream",
+    "gain": "The adaptive budget less a fixed budget of 18, on the same streams",
+    "level": "Recall that the adaptive budget gains at equal slots per token",
 }
+HEADINGS = {name: f"{words}; a seed is the mean of its streams" for name, words in HEADINGS.items()}
 REPEATS = 5  # streams of each kind per seed
 TAU = 0.44
-IDLE = 40
+# Fixed budgets on each stream: those of the paper, and some of about the size of the adaptive one.
+BUDGETS = {"alternating": (30, 24, 22, 18), "equal": (20, 18, 16), "steady": (22, 20, 18)}
+IDLES = (30, 40, 50)
+IDLE = 40  # the one in the figures
+SHOWN = 3  # tokens between two points of a figure
 STATE_DECAY = 0.995
 POLICY = Concentration.surprise(tau=TAU)
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A memory in the race, how to make an empty one, and whether it runs on every stream."""
+    """A memory in the race, how to make an empty one, and the streams it runs on."""
 
     name: str
     label: str
     setting: str
     make: Callable[[], Memory]
     role: Role = "paper"
-    everywhere: bool = False
+    streams: Collection[str] = tuple(STREAMS)
 
 
-def _fixed(budget: float = inf) -> Callable[[], Cache]:
-    return lambda: Cache(Concentration.fixed(TAU, budget))
+def _fixed(budget: int) -> Contender:
+    return Contender(
+        f"b{budget}",
+        f"Fixed budget {budget}",
+        f"tau {TAU}, B={budget}" + ", the worst case" * (budget == 30),
+        lambda: Cache(Concentration.fixed(TAU, budget)),
+        "paper" if budget in (18, 30) else "added",
+        [stream for stream, budgets in BUDGETS.items() if budget in budgets],
+    )
+
+
+def _expiring(idle: int) -> Contender:
+    return Contender(
+        f"ttl{idle}",
+        f"Slots expire, {idle} idle",
+        f"tau {TAU}, dropped after {idle} idle tokens",
+        lambda: TTL(idle=idle, tau=TAU),
+        "added",
+    )
 
 
 CONTENDERS = (
@@ -79,40 +103,36 @@ CONTENDERS = (
         f"sum of k vᵀ, decay {STATE_DECAY}",
         lambda: DecayedSuperposition(STATE_DECAY),
         "added",
-        everywhere=True,
     ),
     Contender("attention", "Full attention", "keeps every token", Attention),
-    Contender("unbounded", "No budget", f"tau {TAU}", _fixed()),
-    Contender("b30", "Fixed budget 30", f"tau {TAU}, B=30, the worst case", _fixed(30)),
-    Contender("b24", "Fixed budget 24", f"tau {TAU}, B=24", _fixed(24), "added"),
-    Contender("b18", "Fixed budget 18", f"tau {TAU}, B=18", _fixed(18), everywhere=True),
     Contender(
-        "ttl",
-        "Idle slots expire",
-        f"tau {TAU}, dropped after {IDLE} idle tokens",
-        lambda: TTL(idle=IDLE, tau=TAU),
-        "added",
-        everywhere=True,
+        "unbounded",
+        "No budget",
+        f"tau {TAU}",
+        lambda: Cache(Concentration.fixed(TAU)),
+        streams=("alternating",),
     ),
+    *map(_fixed, sorted({b for budgets in BUDGETS.values() for b in budgets}, reverse=True)),
+    *map(_expiring, IDLES),
     Contender(
         "surprise",
         "Adaptive (ours)",
         f"tau {TAU}, budget {POLICY.base:g} + {POLICY.gain:g} T, rate {POLICY.rate:g}",
         lambda: Cache(POLICY),
         "cache",
-        everywhere=True,
     ),
 )
 
 
 EXTRA = {"gain": "recall", "extra at ends": "phase end", "extra per token": "per token"}
-GAINS: tuple[tuple[str, str, str, Role], ...] = (
-    ("alternating", "b18", "Gain on 18, at phase ends", "paper"),
-    ("alternating", "b24", "Gain on 24, per token", "paper"),
-    ("equal", "b18", "Gain on 18, equal phases", "added"),
-    ("equal", "ttl", "Gain on expiry, equal phases", "added"),
-    ("steady", "b18", "Gain on 18, steady demand", "paper"),
-)
+GAINS: Mapping[str, tuple[str, Role]] = {
+    "alternating": ("Gain on 18, at phase ends", "paper"),
+    "equal": ("Gain on 18, equal phases", "added"),
+    "steady": ("Gain on 18, steady demand", "paper"),
+}
+# Rivals that come in sizes, and how a stream is called beside them.
+FAMILIES = {"fixed": "b", "expiry": "ttl"}
+DEMANDS = {"alternating": "paper's stream", "equal": "equal phases", "steady": "steady demand"}
 Traces = Mapping[tuple[str, str], list[Trace]]  # by stream and contender, seed after seed
 
 
@@ -128,8 +148,8 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "width": HARD.width,
         "noise": HARD.noise,
         **asdict(POLICY),
-        "fixed_budgets": "30, 24, 18",
-        "idle": IDLE,
+        "fixed_budgets": "; ".join(", ".join(map(str, budgets)) for budgets in BUDGETS.values()),
+        "idle": ", ".join(map(str, IDLES)),
         "state_decay": STATE_DECAY,
         "counted_every": STEP,
         "read_theta": 0.05,
@@ -141,7 +161,9 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     started = perf_counter()
     traces = race(seeds, scale.of(REPEATS), progress)
     rows = [
-        row for kind in (stream_rows, swing_rows, gain_rows) for row in kind(traces, len(seeds))
+        row
+        for kind in (stream_rows, swing_rows, gain_rows, level_rows)
+        for row in kind(traces, len(seeds))
     ]
     result = Result(
         study="adaptive",
@@ -164,7 +186,7 @@ def race(seeds: Sequence[int], repeats: int, progress: Progress) -> Traces:
     for done, (seed, repeat, stream) in enumerate(runs, start=1):
         phases = STREAMS[stream].draw(np.random.default_rng((seed, repeat)))
         for contender in CONTENDERS:
-            if contender.everywhere or stream == "alternating":
+            if stream in contender.streams:
                 trace = follow(contender.make(), phases)
                 traces.setdefault((stream, contender.name), []).append(trace)
         progress(done, len(runs))
@@ -199,19 +221,55 @@ def swing_rows(traces: Traces, n_seeds: int) -> tuple[Row, ...]:
 
 
 def gain_rows(traces: Traces, n_seeds: int) -> tuple[Row, ...]:
-    """What the adaptive budget recalls and holds beyond another memory, on the same streams."""
+    """What the adaptive budget recalls and holds beyond a fixed one, on the same streams."""
     rows = []
-    for stream, other, label, role in GAINS:
-        pairs = list(zip(traces[stream, "surprise"], traces[stream, other], strict=True))
+    for stream, (label, role) in GAINS.items():
+        pairs = list(zip(traces[stream, "surprise"], traces[stream, "b18"], strict=True))
         found = {
             name: measure(
                 (MEASURES[of](ours) - MEASURES[of](theirs) for ours, theirs in pairs), n_seeds
             )
             for name, of in EXTRA.items()
         }
-        setting = next(one.setting for one in CONTENDERS if one.name == other)
-        rows.append(Row(f"{stream}_{other}", label, found, setting, role, "gain"))
+        rows.append(Row(f"{stream}_b18", label, found, f"tau {TAU}, B=18", role, "gain"))
     return tuple(rows)
+
+
+def level_rows(traces: Traces, n_seeds: int) -> tuple[Row, ...]:
+    """What the adaptive budget recalls beyond each family of rivals, at its own slots per token."""
+    rows = []
+    for stream, (family, prefix) in product(STREAMS, FAMILIES.items()):
+        ours = traces[stream, "surprise"]
+        rivals = ladder(stream, prefix)
+        sizes = zip(*(traces[stream, one.name] for one in rivals), strict=True)
+        theirs = [at_cost(size, our) for size, our in zip(sizes, ours, strict=True)]
+        recalls, slots = ([MEASURES[name](t) for t in ours] for name in ("recall", "per token"))
+        found = {
+            "gain": measure(np.subtract(recalls, theirs), n_seeds),
+            "adaptive": measure(recalls, n_seeds),
+            "rival": measure(theirs, n_seeds),
+            "per token": measure(slots, n_seeds),
+        }
+        label = f"Gain on {family}, {DEMANDS[stream]}"
+        setting = f"between {', '.join(one.name.removeprefix(prefix) for one in rivals)}"
+        rows.append(Row(f"{stream}_{family}", label, found, setting, "added", "level"))
+    return tuple(rows)
+
+
+def ladder(stream: str, prefix: str) -> tuple[Contender, ...]:
+    """The sizes of a family that run on a stream."""
+    return tuple(
+        one
+        for one in CONTENDERS
+        if stream in one.streams and one.name.removeprefix(prefix).isdigit()
+    )
+
+
+def at_cost(sizes: Sequence[Trace], ours: Trace) -> float:
+    """Recall of a rival at our slots per token, by a line between its sizes on the same stream."""
+    points = sorted((MEASURES["per token"](t), MEASURES["recall"](t)) for t in sizes)
+    costs, recalls = zip(*points, strict=True)
+    return float(np.interp(MEASURES["per token"](ours), costs, recalls))
 
 
 def measure(numbers: Iterable[float], n_seeds: int) -> Measure:
@@ -225,14 +283,15 @@ def measure(numbers: Iterable[float], n_seeds: int) -> Measure:
 
 def lines(traces: Traces) -> tuple[Series, ...]:
     """Slots and budget along the paper's stream, the mean over streams."""
+    shown = slice(SHOWN // STEP - 1, None, SHOWN // STEP)
     mean = {
-        name: np.mean([trace.slots for trace in traces["alternating", name]], axis=0)
-        for name in ("surprise", "b18", "b30", "unbounded", "ttl")
+        name: np.mean([trace.slots[shown] for trace in traces["alternating", name]], axis=0)
+        for name in ("surprise", "b18", "b30", "unbounded", f"ttl{IDLE}")
     }
-    budgets = [trace.budget for trace in traces["alternating", "surprise"]]
+    budgets = [trace.budget[shown] for trace in traces["alternating", "surprise"]]
     labels = {one.name: one.label for one in CONTENDERS}
-    tokens = tuple(float(STEP * step) for step in range(1, len(mean["b18"]) + 1))
-    demand = [p.n_items for p in STREAMS["alternating"].phases for _ in range(0, p.n_tokens, STEP)]
+    tokens = tuple(float(SHOWN * step) for step in range(1, len(mean["b18"]) + 1))
+    demand = [p.n_items for p in STREAMS["alternating"].phases for _ in range(0, p.n_tokens, SHOWN)]
     return (
         Series("demand", "Items in the phase", tokens, tuple(map(float, demand))),
         Series("budget", "Its budget", tokens, _rounded(np.mean(budgets, axis=0))),
@@ -247,10 +306,13 @@ def reading(found: Mapping[tuple[str, str], Mapping[str, Measure]]) -> tuple[str
         one = found[stream, name]
         return f"{one['recall'].mean:.3f} at {one[cost].mean:.1f}"
 
-    ours, b18, b24, decay = (found["alternating", n] for n in ("surprise", "b18", "b24", "decay"))
-    near, level, steady = (found["gain", n] for n in ("alternating_b24", "equal_ttl", "steady_b18"))
-    dearer = b24["per token"].mean - b18["per token"].mean
-    worth = (b24["recall"].mean - b18["recall"].mean) / dearer
+    def level(stream: str, family: str) -> str:
+        one = found["level", f"{stream}_{family}"]
+        gain = one["gain"]
+        return f"{gain.mean:+.3f} ± {gain.error:.3f}, {compared(gain)}"
+
+    ours, decay = (found["alternating", name] for name in ("surprise", "decay"))
+    steady = found["gain", "steady_b18"]["gain"]
     easy, hard = STREAMS["alternating"].lengths[:2]
     return (
         "Counted as the paper counts, at the ends of phases, the adaptive budget recalls "
@@ -258,20 +320,21 @@ def reading(found: Mapping[tuple[str, str], Mapping[str, Measure]]) -> tuple[str
         f"{told('alternating', 'b18', 'phase end')}.",
         f"In that average every phase counts once, but a hard one lasts {hard} tokens and an easy "
         f"one {easy}. Counted at every token the adaptive budget holds "
-        f"{ours['per token'].mean:.1f} slots, at its peak {ours['peak'].mean:.0f}. A fixed budget "
-        f"of 24 holds nearly as many: {told('alternating', 'b24')}. The adaptive one differs by "
-        f"{near['gain'].mean:+.3f} in recall and {near['extra per token'].mean:+.2f} slots; a slot "
-        f"more of fixed budget is worth {worth:.3f}. So at equal cost per token it recalls "
-        f"{compared(near['gain'], worth * near['extra per token'].mean)} a fixed budget.",
-        "Where easy and hard phases last equally long, the two ways of counting are close, and "
-        f"the adaptive budget recalls {compared(found['gain', 'equal_b18']['gain'])} the fixed "
-        f"one: {told('equal', 'surprise')} slots per token, and {told('equal', 'b18')}. It recalls "
-        f"{compared(level['gain'])} slots that expire after {IDLE} idle tokens, "
-        f"{told('equal', 'ttl')}, which need neither budget nor temperature.",
+        f"{ours['per token'].mean:.1f} slots, at its peak {ours['peak'].mean:.0f}. Fixed budgets "
+        f"hold as many between 22 and 24: {told('alternating', 'b22')} and "
+        f"{told('alternating', 'b24')}. At its own slots per token it gains "
+        f"{level('alternating', 'fixed')} a fixed budget, and {level('alternating', 'expiry')} "
+        "slots that expire when idle, which need neither budget nor temperature (± a standard "
+        "error).",
+        "Where easy and hard phases last equally long, the two ways of counting are close. There, "
+        f"at equal slots per token, it gains {level('equal', 'fixed')} a fixed budget, and "
+        f"{level('equal', 'expiry')} slots that expire.",
         "Under steady demand the paper calls a matched fixed budget just as good. Here the "
-        f"adaptive one recalls {compared(steady['gain'])} it: {told('steady', 'surprise')} slots "
+        f"adaptive one recalls {compared(steady)} it: {told('steady', 'surprise')} slots "
         f"per token, and {told('steady', 'b18')}. It has cooled before a phase of 18 items ends, "
-        f"and is left with {found['steady', 'surprise']['phase end'].mean:.1f} slots.",
+        f"and is left with {found['steady', 'surprise']['phase end'].mean:.1f} slots. At equal "
+        f"slots per token it gains {level('steady', 'fixed')} a fixed budget, and "
+        f"{level('steady', 'expiry')} slots that expire.",
         "The paper's floor is a fixed state that forgets nothing, "
         f"{found['alternating', 'superposition']['recall'].mean:.3f}. The same state with a decay "
         f"of {STATE_DECAY} recalls {decay['recall'].mean:.3f} in {decay['bytes'].mean:,.0f} bytes; "
@@ -282,15 +345,15 @@ def reading(found: Mapping[tuple[str, str], Mapping[str, Measure]]) -> tuple[str
     )
 
 
-def compared(gain: Measure, expected: float = 0.0) -> str:
-    """More or less than, or as much as, by two standard errors.
+def compared(gain: Measure) -> str:
+    """More or less than, or as much as, by the margin of the mean.
 
     >>> compared(Measure(0.02, 0.01, 4)), compared(Measure(0.005, 0.01, 4))
     ('more than', 'as much as')
     """
-    if abs(gain.mean - expected) <= 2 * gain.error:
+    if abs(gain.mean) <= gain.margin:
         return "as much as"
-    return "more than" if gain.mean > expected else "less than"
+    return "more than" if gain.mean > 0 else "less than"
 
 
 def _rounded(numbers: Floats) -> tuple[float, ...]:

@@ -2,38 +2,26 @@
 
 The stream is that of study ``recall``, 64 items seen 4 times each. At the end every item is asked
 for once, where the paper asks for one: the means are the same, and ours are closer to them. Of
-settings the paper gives only the budget of 64; ours are those of ``recall``, and each rival has the
-best that is known of it. `Memorizing` would have the line of `Recency`, and has none.
+settings the paper gives only the budget of 64; ours are those of ``recall``. The rivals and their
+sizes stand in ``rivals``.
+
+Recall at so many slots, or bytes, is read off a curve, the cache's and a rival's in the same way:
+on the line between two measured sizes, see `Curve.at`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from math import sqrt
+from statistics import fmean
 from time import perf_counter
 
 import numpy as np
 
 from ..data import RecallTask
-from ..memory import Memory
-from ..peers import (
-    H2O,
-    LFU,
-    LRU,
-    NEC,
-    TOVA,
-    Fourier,
-    Kanerva,
-    KeyDiff,
-    Recency,
-    Redundancy,
-    Sinks,
-    SnapKV,
-    SnapKVOnce,
-    Superposition,
-)
-from ..rule import Floats
-from .result import Measure, Result, Role, Row, Series, Setting
+from .result import Claim, Measure, Result, Row, Series, Setting
+from .rivals import BUDGETS, GROWING, OTHERS, POLICIES, STATES, TAU, WIDE
 from .shelf import conclude
 from .study import FULL, Progress, Scale, silent
 from .sweeping import CACHE, TAUS, Curve, Sweep, listed, race
@@ -46,102 +34,28 @@ QUESTION = (
 HEADINGS = {
     "points": "A budget of 64, as many as there are items",
     "others": "Other policies at that budget",
-    "lead": "Recall of the cache less that of a policy, at equal slots",
+    "growing": "Memories that grow: the smallest size within .005 of the best recall",
+    "lead": "Recall of the cache less that of a rival, at equal slots",
     "bytes": "Recall at equal bytes",
 }
 TASK = RecallTask()
 EPISODES = 50
-BUDGETS = (16, 32, 48, 64, 80, 96, 128)
-TAU = 0.3
 # A lead of less is none: half a unit of the last digit that the paper prints.
 NOTICED = 0.005
 BYTES = (4096, 8192, 16384)
-
-
-def _whole(make: Callable[[int], Memory]) -> Callable[[float], Memory]:
-    return lambda size: make(int(size))
-
-
-def _policy(name: str, label: str, setting: str, make: Callable[[int], Memory]) -> Sweep:
-    role: Role = "paper" if name in ("recency", "sinks", "h2o") else "added"
-    return Sweep(name, label, f"B={{}}{setting}", _whole(make), BUDGETS, role)
-
-
-POLICIES = (
-    _policy("recency", "Recency", "", Recency),
-    _policy("sinks", "Sinks and window", ", 4 sinks", Sinks),
-    _policy(
-        "h2o",
-        "Heavy hitter (H2O)",
-        ", scores at theta .145, no recent window",
-        lambda budget: H2O(budget, score_theta=0.145, recent=0),
-    ),
-    _policy(
-        "h2o_tuned",
-        "H2O, tuned",
-        ", scores at theta .1, no recent window",
-        lambda budget: H2O(budget, score_theta=0.1, recent=0),
-    ),
-    _policy("h2o_published", "H2O, published form", ", scores at theta .1, half recent", H2O),
-    _policy("redundancy", "Redundancy eviction", ", the older of the closest two", Redundancy),
+WEIGHED = (
+    *("recency", "h2o", "redundancy", "subgen", "kvm", "ovq", "ham", "ttl"),
+    *("fourier", "kanerva", "infformer", "gated", "wide", "dp"),
 )
-LEADS = (
-    "Lead over recency",
-    "Lead over sinks",
-    "Lead over H2O",
-    "Lead over H2O, tuned",
-    "Lead over H2O, published",
-    "Lead over redundancy",
-)
-OTHERS = (
-    _policy("lru", "LRU over slots", f", tau {TAU}", LRU),
-    _policy("lfu", "LFU over slots", f", tau {TAU}, decay .98", LFU),
-    _policy("nec", "NEC dictionary", ", 1 neighbour", NEC),
-    _policy("keydiff", "KeyDiff", "", KeyDiff),
-    _policy("tova", "TOVA", "", TOVA),
-    _policy(
-        "snapkv",
-        "SnapKV",
-        ", window 32 or B/2",
-        lambda budget: SnapKV(budget, window=min(32, budget // 2)),
-    ),
-    _policy(
-        "snapkv_once",
-        "SnapKV once",
-        ", window 32 or B/2",
-        lambda budget: SnapKVOnce(budget, window=min(32, budget // 2)),
-    ),
-)
-STATES = (
-    Sweep(
-        "fourier",
-        "Fourier state",
-        "{} random features, scale 2.5",
-        _whole(Fourier),
-        (16, 32, 64, 96, 132, 192, 256),
-    ),
-    Sweep(
-        "kanerva",
-        "Kanerva state",
-        "{} rows and their covariance",
-        _whole(Kanerva),
-        (16, 24, 32, 40, 48, 56, 64),
-    ),
-)
-# The paper's fixed state, on streams whose keys have more numbers: it has no other way to grow.
-WIDE = Sweep(
-    "wide",
-    "Sum, wider keys",
-    "sum of k vᵀ, keys of {} numbers",
-    lambda _: Superposition(),
-    (16, 32, 64, 96, 132, 192, 256),
-)
-WEIGHED = ("recency", "h2o", "redundancy", "fourier", "kanerva", "wide", "dp")
+RANKED = (*POLICIES, *GROWING)
 Curves = Mapping[str, Curve]
+# By budget, the lead of the cache in each seed.
+Leads = Mapping[int, Measure]
 
 
 def settings(scale: Scale) -> Mapping[str, Setting]:
     """Every number that decides the result, the seeds apart."""
+    swept = {f"{sweep.name}_sizes": listed(sweep.sizes) for sweep in (*GROWING, *STATES, WIDE)}
     return {
         "scale": scale.name,
         "episodes": scale.of(EPISODES),
@@ -149,18 +63,17 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "queries": "every item once",
         "tau": listed(TAUS),
         "budgets": listed(BUDGETS),
-        "fourier_features": listed(STATES[0].sizes),
-        "kanerva_rows": listed(STATES[1].sizes),
-        "wider_keys": listed(WIDE.sizes),
+        **swept,
         "read_theta": 0.05,
     }
 
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
-    """Every policy at every budget, the cache at every threshold, the states at every size."""
+    """Every policy at every budget, the cache at every threshold, the others at every size."""
     started = perf_counter()
     n_episodes = scale.of(EPISODES)
-    found = race((*POLICIES, *OTHERS, *STATES, CACHE), TASK, seeds, n_episodes, progress)
+    sweeps = (*POLICIES, *OTHERS, *GROWING, *STATES, CACHE)
+    found = race(sweeps, TASK, seeds, n_episodes, progress)
     curves = {curve.sweep.name: curve for curve in (*found, widths(seeds, n_episodes))}
     result = Result(
         study="frontier",
@@ -173,7 +86,8 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         series=tuple(lines(curves)),
         headings=HEADINGS,
     )
-    return conclude(result, perf_counter() - started)
+    concluded = conclude(result, perf_counter() - started)
+    return replace(concluded, claims=tuple(qualify(claim, curves) for claim in concluded.claims))
 
 
 def widths(seeds: Sequence[int], n_episodes: int) -> Curve:
@@ -187,46 +101,98 @@ def widths(seeds: Sequence[int], n_episodes: int) -> Curve:
 
 
 def rows(curves: Curves) -> Iterator[Row]:
-    """The points at K, the paper's policies first; leads over those; recall by bytes."""
+    """The points at K, the paper's policies first; what grows; leads; recall by bytes."""
     measures = ("recall", "slots", "bytes")
     for policy in POLICIES:
         yield curves[policy.name].row(TASK.n_items, measures, "points")
     yield curves["dp"].row(TAU, measures, "points")
     for policy in OTHERS:
         yield curves[policy.name].row(TASK.n_items, measures, "others")
-    for policy, label in zip(POLICIES, LEADS, strict=True):
-        yield lead_row(policy, label, leads(curves, policy))
+    for sweep in (*GROWING, CACHE):
+        curve = curves[sweep.name]
+        yield curve.row(enough(curve), measures, "growing")
+    for sweep in RANKED:
+        yield lead_row(sweep, leads(curves, sweep))
     for name in WEIGHED:
         yield byte_row(curves[name])
 
 
-def leads(curves: Curves, policy: Sweep) -> Floats:
-    """Recall of the cache at as many slots as each budget, less that of a policy, (M, N)."""
-    ours = np.array([curves["dp"].at(budget) for budget in BUDGETS])
-    gained: Floats = ours - curves[policy.name].found["recall"]
-    return gained
+def enough(curve: Curve) -> float:
+    """The size that recalls as much as the best, as far as that is noticed, from fewest slots."""
+    recall, slots = (curve.found[name].mean(axis=1) for name in ("recall", "slots"))
+    fewest = np.where(recall >= recall.max() - NOTICED, slots, np.inf).argmin()
+    return curve.sweep.sizes[int(fewest)]
 
 
-def led(gained: Floats) -> list[int]:
-    """Budgets at which the cache leads, by what the paper would print and two standard errors.
+def leads(curves: Curves, rival: Sweep) -> Leads:
+    """Recall of the cache less that of a rival with as many slots, where it can be that small."""
+    ours, theirs = curves["dp"], curves[rival.name]
+    least = theirs.found["slots"].max(axis=1).min()
+    return {
+        budget: Measure.of((ours.at(budget) - theirs.at(budget)).tolist())
+        for budget in BUDGETS
+        if budget >= least
+    }
 
-    >>> led(np.array([[0.1, 0.1], [0.1, -0.1], [0.001, 0.001], *[[0.0, 0.0]] * 4]))
+
+def ahead(found: Leads, sign: int = 1) -> list[int]:
+    """Budgets at which the cache leads, by what the paper would print and beyond chance.
+
+    With ``sign`` -1 those at which it trails.
+
+    >>> ahead({16: Measure(0.1, 0.01, 9), 32: Measure(0.007, 0.02, 9), 48: Measure(0.001, 0.0, 9)})
     [16]
     """
-    means, errors = gained.mean(axis=1), gained.std(axis=1, ddof=1) / np.sqrt(gained.shape[1])
-    by = np.maximum(NOTICED, 2 * errors)
-    return [budget for budget, lead, least in zip(BUDGETS, means, by, strict=True) if lead > least]
+    least = NOTICED + chance(found)
+    return [at for at, lead in found.items() if sign * lead.mean > least]
 
 
-def lead_row(policy: Sweep, label: str, gained: Floats) -> Row:
-    """What the cache gains at K, and at what part of the budgets it leads."""
-    part = len(led(gained)) / len(BUDGETS)
-    measures = {
-        f"B={TASK.n_items}": Measure.of(gained[BUDGETS.index(TASK.n_items)].tolist()),
-        "budgets led": Measure(round(part, 6), 0.0, gained.shape[1]),
-    }
-    setting = f"B={BUDGETS[0]} to {BUDGETS[-1]}"
-    return Row(policy.name, label, measures, setting, policy.role, "lead")
+def chance(found: Leads) -> float:
+    """How far a lead may be from the truth: the margin by the variance of all budgets together.
+
+    Two seeds say little of the spread at one budget, and more at seven.
+
+    >>> round(chance(dict.fromkeys((16, 32, 48), Measure(0.1, 0.01, 4))), 5)     # 2.26 * .01 / 2
+    0.0113
+    """
+    n = min(lead.n for lead in found.values())
+    seen = len(found) * (n - 1) + 1
+    pooled = sqrt(fmean(lead.sd**2 for lead in found.values()) * seen / n)
+    return Measure(0.0, pooled, seen).margin
+
+
+def worst(found: Leads) -> Measure:
+    """The smallest lead at any budget; below 0 the cache trails there.
+
+    >>> worst({16: Measure(0.1, 0.01, 9), 32: Measure(-0.002, 0.01, 9)})
+    Measure(mean=-0.002, sd=0.01, n=9)
+    """
+    return min(found.values(), key=lambda lead: lead.mean)
+
+
+def dominates(found: Leads) -> bool:
+    """Never behind beyond what is noticed and chance, and ahead somewhere."""
+    return not ahead(found, -1) and bool(ahead(found))
+
+
+def qualify(claim: Claim, curves: Curves) -> Claim:
+    """A claim that the cache is never behind, with where it is ahead; others as they are."""
+    if (claim.table, claim.measure, claim.kind) != ("lead", "worst", "holds"):
+        return claim
+    rival = next(policy for policy in POLICIES if policy.name == claim.row)
+    found = leads(curves, rival)
+    won = ahead(found)
+    if len(won) == len(found):
+        return claim
+    where = f"only at B = {listed(won)}" if won else "at no budget"
+    return replace(claim, verdict=f"holds, leads by {NOTICED:g} beyond chance {where}")
+
+
+def lead_row(rival: Sweep, found: Leads) -> Row:
+    """What the cache gains at K, and where it gains least."""
+    measures = {f"B={TASK.n_items}": found[TASK.n_items], "worst": worst(found)}
+    setting = f"B={min(found)} to {max(found)}"
+    return Row(rival.name, f"Lead over {rival.label}", measures, setting, rival.role, "lead")
 
 
 def byte_row(curve: Curve) -> Row:
@@ -242,12 +208,12 @@ def lines(curves: Curves) -> Iterator[Series]:
     for curve in curves.values():
         yield curve.series("slots")
         yield curve.series("bytes")
-    budgets = tuple(map(float, BUDGETS))
-    for policy in (*POLICIES, *OTHERS):
-        gained = leads(curves, policy)
-        means, sds = gained.mean(axis=1).round(5), gained.std(axis=1, ddof=1).round(5)
-        name = f"{policy.name}.lead"
-        yield Series(name, policy.label, budgets, tuple(means.tolist()), tuple(sds.tolist()))
+    for rival in (*POLICIES, *OTHERS, *GROWING):
+        if found := leads(curves, rival):
+            budgets = tuple(map(float, found))
+            means = tuple(round(lead.mean, 5) for lead in found.values())
+            sds = tuple(round(lead.sd, 5) for lead in found.values())
+            yield Series(f"{rival.name}.lead", rival.label, budgets, means, sds)
     ends = (0.0, float(TASK.n_items), float(BUDGETS[-1]))
     yield Series("ceiling", "B items known, others guessed", ends, tuple(map(ceiling, ends)))
 
@@ -264,47 +230,84 @@ def ceiling(slots: float) -> float:
 
 def reading(curves: Curves) -> tuple[str, ...]:
     """What the numbers say, and what they do not."""
-    policies, dp, fourier = (*POLICIES, *OTHERS), curves["dp"], curves["fourier"]
-    known = {policy.name: curves[policy.name].at(TASK.n_items).mean() for policy in policies}
-    gained = {policy.name: leads(curves, policy) for policy in policies}
-    won = {name: led(lead) for name, lead in gained.items()}
-    always = "; ".join(one.label for one in policies if won[one.name] == [*BUDGETS])
-    bare, small = 4 * TASK.n_items * (TASK.width + 1), 4 * TASK.width * TASK.n_classes
-    slots = [dp.found["slots"][TAUS.index(tau)].mean() for tau in (0.4, 0.02)]
+    at_items = {name: curve.at(TASK.n_items).mean() for name, curve in curves.items()}
+    slots = [curves["dp"].found["slots"][TAUS.index(tau)].mean() for tau in (0.4, 0.02)]
     return (
-        f"At {TASK.n_items} slots, one for each item, the cache recalls "
-        f"{dp.at(TASK.n_items).mean():.3f}, recency {known['recency']:.3f}, sinks and window "
-        f"{known['sinks']:.3f}, and heavy hitters {known['h2o']:.3f} at the temperature chosen for "
-        "the paper's number.",
-        f"That the cache dominates means that it leads at each of {len(BUDGETS)} budgets. So it "
-        f"does with these: {always or 'none'}. Over heavy hitters it leads only at B about K, "
-        f"{at_budgets(won['h2o'])}; at a better temperature {at_budgets(won['h2o_tuned'])}, by "
-        f"{gained['h2o_tuned'].mean(axis=1).max():.3f} at most.",
-        "“Every fixed-budget policy still trails” is too much said. Redundancy eviction recalls "
-        f"{known['redundancy']:.3f} at {TASK.n_items} slots, and differs from the cache by "
-        f"{np.abs(gained['redundancy'].mean(axis=1)).max():.3f} at most, at any budget. LRU and "
-        "LFU over slots tie as well, but they are the cache itself under a budget.",
-        "Below K there is little to win. Who keeps B different items and guesses the others "
-        f"recalls {ceiling(32):.3f} at 32 slots; the cache recalls {dp.at(32).mean():.3f}. All "
-        "that counts is not to keep an item twice. What sets the cache apart from redundancy "
-        "eviction is that nobody has to know B: any tau from .02 to .4 opens "
-        f"{slots[0]:.1f} to {slots[1]:.1f} slots here.",
-        f"By bytes the order turns round. In {2 * small:,} bytes, twice the paper's fixed state, "
-        f"Fourier features recall {fourier.at(2 * small, 'bytes').mean():.3f} and the cache "
-        f"{dp.at(2 * small, 'bytes').mean():.3f}. In {bare:,}, {TASK.n_items} keys and labels and "
-        f"nothing else, the features recall {fourier.at(bare, 'bytes').mean():.3f}; the cache of "
-        f"{TASK.n_items} slots held {dp.found['bytes'][TAUS.index(TAU)].mean():,.0f} here, with "
-        "one-hot values and counters. But a state does not grow: as with a budget, whoever sets "
-        "its size has to know how many items will come.",
-        "Every item is asked for, so ours is the spread of whole streams. It is smaller than the "
-        "paper's, which is that of 300 single questions.",
+        f"At {TASK.n_items} slots, one for each item, the cache recalls {at_items['dp']:.3f}, "
+        f"recency {at_items['recency']:.3f}, sinks and window {at_items['sinks']:.3f}, and heavy "
+        f"hitters {at_items['h2o']:.3f} at the temperature chosen for the paper's number.",
+        "That the cache dominates means that with as many slots it recalls no less anywhere, and "
+        "more somewhere. "
+        + " ".join(
+            standing(one.label, leads(curves, one)) for one in POLICIES if one.role == "paper"
+        ),
+        "Rivals that the paper does not have: "
+        + " ".join(
+            standing(one.label, leads(curves, one))
+            for one in RANKED
+            if one.role == "added" and one.name != "subgen"
+        ),
+        prior(curves),
+        f"Who keeps B different items and guesses the others recalls {ceiling(32):.3f} at 32 "
+        f"slots; the cache recalls {curves['dp'].at(32).mean():.3f}. A budget has to be known; any "
+        f"tau from .02 to .4 opens {slots[0]:.1f} to {slots[1]:.1f} slots here.",
+        weighing(curves),
+        "Every item is asked for, so ours is the spread of whole streams; the paper's is that of "
+        "300 single questions.",
     )
 
 
-def at_budgets(found: Sequence[int]) -> str:
-    """Where a lead is, in words.
+def standing(label: str, found: Leads) -> str:
+    """Where the cache leads a rival and where it trails, in a sentence.
 
-    >>> at_budgets([48, 64]), at_budgets([])
-    ('at 48, 64', 'nowhere')
+    >>> standing("LRU", {16: Measure(0.1, 0.01, 9), 32: Measure(-0.002, 0.001, 9)})
+    'LRU: ahead at 16 slots, by 0.100 at most; it dominates.'
     """
-    return f"at {listed(found)}" if found else "nowhere"
+    won, lost = ahead(found), ahead(found, -1)
+    means = [lead.mean for lead in found.values()]
+    said = []
+    if won:
+        where = "at every size" if len(won) == len(found) else f"at {listed(won)} slots"
+        said.append(f"ahead {where}, by {max(means):.3f} at most")
+    if lost:
+        said.append(f"behind at {listed(lost)}, by {-min(means):.3f} at most")
+    if not said:
+        said.append(f"a tie, within {max(map(abs, means)):.3f} everywhere")
+    return f"{label}: {', '.join(said)}{'; it dominates' if dominates(found) else ''}."
+
+
+def prior(curves: Curves) -> str:
+    """The published rule that is ours, and what it recalls."""
+
+    def held(name: str) -> list[float]:
+        row = curves[name].row(TAU, ("slots", "recall", "bytes"), "")
+        return [measure.mean for measure in row.measures.values()]
+
+    theirs, ours = held("subgen"), held("dp")
+    return (
+        "SubGen (2024) is prior work with the same rule: a key further than delta from every group "
+        f"opens one, which is tau = delta²/2. At tau {TAU} it opens {theirs[0]:.1f} groups and "
+        f"recalls {theirs[1]:.3f}; the cache opens {ours[0]:.1f} slots and recalls {ours[1]:.3f}. "
+        f"{standing('Over all sizes', leads(curves, curves['subgen'].sweep))} With a first key and "
+        f"a sample for each group it holds {theirs[2]:,.0f} bytes, the cache {ours[2]:,.0f}."
+    )
+
+
+def weighing(curves: Curves) -> str:
+    """Who recalls most from so many bytes, and where the cache stands."""
+    rivals = [curves[name] for name in WEIGHED if name not in ("wide", "dp")]
+
+    def at(size: int) -> str:
+        best = max(rivals, key=lambda curve: float(curve.at(size, "bytes").mean()))
+        theirs, ours = best.at(size, "bytes").mean(), curves["dp"].at(size, "bytes").mean()
+        return f"in {size:,} bytes {best.sweep.label} {theirs:.3f} and the cache {ours:.3f}"
+
+    bare = 4 * TASK.n_items * (TASK.width + 1)
+    return (
+        "By bytes, random projections and counters included, the best rival recalls "
+        f"{'; '.join(map(at, BYTES))}. {TASK.n_items} keys and labels and nothing else are "
+        f"{bare:,} bytes, and {at(bare)}; the cache of {TASK.n_items} slots held "
+        f"{curves['dp'].found['bytes'][TAUS.index(TAU)].mean():,.0f} here, with one-hot values and "
+        "counters. A state does not grow: as with a budget, whoever sets its size has to know how "
+        "many items will come."
+    )

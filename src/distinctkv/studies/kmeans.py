@@ -111,7 +111,7 @@ def size_rows(curves: Curves) -> Iterator[Row]:
 
 
 def recall_at(curve: Curve, size: int) -> Floats:
-    """Recall at M, or of the cache at as many slots, for each seed."""
+    """Recall at M as k-means is told it, or of the cache at as many slots, for each seed."""
     if curve.sweep in FITS:
         found: Floats = curve.found["recall"][SIZES.index(size)]
         return found
@@ -129,15 +129,21 @@ def reading(curves: Curves) -> tuple[str, ...]:
     return (
         f"Started once at random tokens, k-means recalls {recall('random')} from {TASK.n_items} "
         f"slots, where the paper has .81; the cache recalls {recall('dp')}.",
-        "That is the fault of the start, not of offline clustering. k-means++ recalls "
-        f"{recall('spread')} and the closest of ten such fits {recall('spread_10')}; the closest "
-        f"of ten that start at random {recall('random_10')}. With {many} slots one fit of "
-        f"k-means++ recalls {recall('spread', many)}.",
+        f"The start is worth {gap(curves, 'spread', 'random'):+.3f}: k-means++ recalls "
+        f"{recall('spread')}, and the closest of ten such fits {recall('spread_10')}, "
+        f"{gap(curves, 'spread_10', 'dp'):+.3f} beside the cache; the closest of ten that start at "
+        f"random {recall('random_10')}. With {many} slots one fit of k-means++ recalls "
+        f"{recall('spread', many)}.",
         "What sets the cache apart is what it does without. k-means has to be told M, and holds "
         f"every token until it has seen the last, {peak[0]:.0f} here. The cache held "
         f"{peak[1]:.1f} slots at most, and could have been read at any time.",
-        "With fewer slots than items k-means recalls more than the cache, "
-        f"{recall('spread', few)} and {recall('dp', few)} at {few}. There a slot stands for "
-        "several items: k-means gives it the mean of their values, the cache the first. A cache "
-        f"that averages values recalls {recall('dp_mean', few)}.",
+        f"With {few} slots, fewer than items, k-means++ recalls {recall('spread', few)} and the "
+        f"cache {recall('dp', few)}, {gap(curves, 'spread', 'dp', few):+.3f}. There a slot stands "
+        "for several items: k-means gives it the mean of their values, the cache the first. A "
+        f"cache that averages values recalls {recall('dp_mean', few)}.",
     )
+
+
+def gap(curves: Curves, one: str, other: str, size: int = TASK.n_items) -> float:
+    """Recall of one less that of another, at as many slots."""
+    return float((recall_at(curves[one], size) - recall_at(curves[other], size)).mean())

@@ -12,6 +12,12 @@ from typing import Any, Literal
 Setting = str | int | float
 # A row of the paper's table; one that we add to it; the cache itself.
 Role = Literal["paper", "added", "cache"]
+# What became of a number of the paper. One set aside is shown, and not judged.
+Kind = Literal["holds", "contested", "fails", "aside"]
+# Where a tolerance comes from: the paper's spread, the last digit it prints, or us.
+Source = Literal["spread", "rounding", "ours"]
+# Student's t, for 95 in 100, by degrees of freedom from 1; later ones follow from the last.
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,17 @@ class Measure:
     def error(self) -> float:
         """Standard error of the mean."""
         return self.sd / sqrt(self.n)
+
+    @property
+    def margin(self) -> float:
+        """How far from the mean the truth may lie: two standard errors, and more for few seeds.
+
+        >>> [round(Measure(0.0, 1.0, n).margin * sqrt(n), 2) for n in (2, 5, 10, 40, 1000)]
+        [12.71, 2.78, 2.26, 2.03, 1.96]
+        """
+        free = self.n - 1
+        t = STUDENT[free - 1] if free <= len(STUDENT) else 1.96 + 2.7 / free
+        return t * self.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +87,8 @@ class Series:
 class Claim:
     """A number of the paper beside ours, and our verdict.
 
-    ``id`` is study, table, row and measure. ``holds`` is false only where we say that a claim
-    holds and it does not; one that we contest has its verdict in words.
+    ``id`` is study, table, row and measure; ``source`` says where the tolerance comes from. A claim
+    that we contest, or set aside, has its verdict in words.
     """
 
     id: str
@@ -79,13 +96,19 @@ class Claim:
     measured: float
     spread: float
     tolerance: float
+    source: Source
     verdict: str
-    holds: bool
+    kind: Kind
 
     @property
-    def contested(self) -> bool:
-        """Whether we measure something else, and say so."""
-        return self.holds and not self.verdict.startswith("holds")
+    def passes(self) -> bool:
+        """False only where we say that a claim holds, or what holds instead, and it is not so."""
+        return self.kind != "fails"
+
+    @property
+    def judged(self) -> bool:
+        """Whether it counts."""
+        return self.kind != "aside"
 
     @property
     def table(self) -> str:
@@ -121,9 +144,9 @@ class Result:
     headings: Mapping[str, str] = field(default_factory=dict)  # table -> what stands above it
 
     @property
-    def holds(self) -> bool:
-        """Whether every claim that we say holds, holds."""
-        return all(claim.holds for claim in self.claims)
+    def passes(self) -> bool:
+        """Whether every claim is as we say it is; it decides the exit code."""
+        return all(claim.passes for claim in self.claims)
 
     @property
     def tables(self) -> Mapping[str, tuple[Row, ...]]:

@@ -7,16 +7,20 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
 from .. import __version__, snapshot
-from . import load
+from . import NAMES, load
 from .claims import check
 from .result import Result
 from .study import Progress, Scale
+
+# Parts of the package that no study's number depends on.
+ASIDE = ("report", "cli.py", "hf", "nn", "scale", "streams")
 
 
 def measure(
@@ -43,6 +47,19 @@ def find(name: str, seeds: Sequence[int], scale: Scale, folder: Path) -> Result 
     return result if same else None
 
 
+def held(folder: Path) -> dict[str, Result]:
+    """Every result in ``folder`` that this code made, whatever its scale, by study."""
+    found = {}
+    for name in NAMES:
+        try:
+            result = Result.from_json((folder / f"{name}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if result.versions == versions():
+            found[name] = result
+    return found
+
+
 def conclude(result: Result, seconds: float) -> Result:
     """The result with its claims checked, and stamped with what made it."""
     return replace(
@@ -59,20 +76,28 @@ def versions() -> Mapping[str, str]:
         "distinctkv": __version__,
         "code": code_digest(),
         "numpy": np.__version__,
+        "numba": _version("numba"),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }
 
 
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
+
+
 @cache
 def code_digest() -> str:
-    """A short digest of the package's code and claims, the report and the command line apart."""
+    """A short digest of the code and claims that a study's numbers can depend on."""
     root = Path(str(files(__package__.split(".")[0])))
     sources = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".toml"))
     digest = hashlib.sha256()
     for path in sources:
         name = path.relative_to(root)
-        if name.parts[0] not in ("report", "cli.py"):
+        if name.parts[0] not in ASIDE:
             digest.update(f"{name.as_posix()}\n".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
