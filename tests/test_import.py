@@ -4,11 +4,16 @@ import subprocess
 import sys
 from time import perf_counter
 
+import pytest
+
+import distinctkv
+
 HEAVY = {"jinja2", "matplotlib", "numba", "scipy", "sklearn", "torch", "transformers"}
 
 IMPORT = """
 import sys
 import distinctkv
+distinctkv.Cache
 print(*sys.modules)
 """
 
@@ -40,4 +45,11 @@ def test_the_help_loads_nothing_heavy():
     answer = run(HELP)
     print(f"distinctkv --help answered in {perf_counter() - start:.2f} s")
     assert "Usage" in answer.stdout
-    assert not set(answer.stderr.split()) & HEAVY
+    assert not set(answer.stderr.split()) & (HEAVY | {"numpy", "rich"})
+
+
+def test_every_public_name_is_there_and_no_other():
+    assert all(getattr(distinctkv, name).__name__ == name for name in distinctkv.__all__)
+    assert set(distinctkv.__all__) <= set(dir(distinctkv))
+    with pytest.raises(AttributeError, match="no attribute 'Cash'"):
+        getattr(distinctkv, "Cash")  # noqa: B009

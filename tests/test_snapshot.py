@@ -215,7 +215,7 @@ def test_columns_that_do_not_fit_are_refused_even_with_a_true_digest(path):
 
 def test_loading_imports_no_pickle(path):
     code = (
-        "import sys, distinctkv; before = set(sys.modules)\n"
+        "import sys, distinctkv; distinctkv.Cache; before = set(sys.modules)\n"
         f"distinctkv.Cache.load({str(path)!r})\n"
         "print(*(set(sys.modules) - before))"
     )
