@@ -1,0 +1,253 @@
+"""A log parser: the rule with lines for tokens, and templates for slots."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, Self
+
+import numpy as np
+
+from .. import snapshot
+from ..policy import Concentration
+from ..slots import Ints
+from . import saving
+from .budget import Budget
+from .leaves import Leaf
+from .lines import Key, Line, Reader, collapse, glue
+from .matches import LogMatch, LogTemplate, describe
+from .templates import Spot, Templates
+
+MEMO = 1 << 16  # lines remembered at most
+LONG = 1000  # characters: longer lines are not remembered, nor kept whole as examples
+
+
+class LogParser:
+    """Finds the templates of log lines as they come, with one setting for every system.
+
+    Lines that differ in values alone (numbers, ids, hosts, paths, ...) share a leaf, the slot of
+    this memory. Leaves that differ in no more than a part ``tau`` of their words share a template
+    if the words take more than ``few`` values; a template with ``1 / rare`` of the lines of a
+    shorter one that it fits is counted with it. Lines longer than ``max_line`` are cut.
+
+    >>> parser = LogParser()
+    >>> parser.add("Took 25 ms to open /var/log/messages").opened
+    True
+    >>> match = parser.add("Took 3 ms to open /etc/hosts")
+    >>> match.id, match.template, match.parameters
+    (0, 'Took <*> ms to open <*>', ('3', '/etc/hosts'))
+    >>> parser
+    LogParser(tau=0.3, 1 template for 2 lines)
+    """
+
+    def __init__(
+        self,
+        concentration: Concentration | None = None,
+        *,
+        few: int = 4,
+        rare: float = 10.0,
+        max_line: int = 10_000,
+    ) -> None:
+        """Start empty; a budget in the concentration bounds the leaves."""
+        self.concentration = concentration or Concentration.fixed(0.3)
+        if self.concentration.tau > 1:
+            raise ValueError(
+                f"tau must be at most 1 for lines, got {self.concentration.tau}; "
+                "it is the part of the words that may differ"
+            )
+        for name, number in (("few", few), ("rare", rare), ("max_line", max_line)):
+            if not number >= 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+        self.few, self.rare, self.max_line = few, rare, max_line
+        self.seen = 0
+        self.truncated = 0
+        self._reader = Reader()
+        self._memo: dict[str, Leaf] = {}
+        self._templates = Templates(self.concentration.tau, few, rare)
+        self._budget = Budget(self.concentration, self._templates)
+        self._bounded = self.concentration.bounded
+
+    def add(self, line: str | bytes) -> LogMatch:
+        """Take in one line; any text is a line, and bytes are read as UTF-8."""
+        if type(line) is not str or len(line) > self.max_line:
+            line, cut = self._enter(line)
+            self.truncated += cut
+        short = collapse(line)
+        leaf = self._memo.get(short) or self._memo.get(short := glue(short))
+        if leaf is not None and leaf.template is not None:
+            return LogMatch(self._count(leaf), line)
+        read = self._reader.read(short)
+        spot = self._templates.find(read.key)
+        before, born = spot.template and spot.template.final().text, self._templates.born
+        novelty = 0.0 if before is not None else self._templates.shelf.novelty(read.key)
+        match = LogMatch(self._count(self._place(line, short, read, spot)), line, novelty)
+        match.opened = match.id >= born
+        match.changed = not match.opened and match.template != before
+        return match
+
+    def add_many(self, lines: Iterable[str | bytes]) -> Ints:
+        """Take in lines; the id of each as it is after the last of them, -1 if evicted by then."""
+        templates = []
+        for line in lines:
+            if type(line) is not str or len(line) > self.max_line:
+                line, cut = self._enter(line)
+                self.truncated += cut
+            short = collapse(line)
+            leaf = self._memo.get(short) or self._memo.get(short := glue(short))
+            if leaf is None or leaf.template is None:
+                read = self._reader.read(short)
+                leaf = self._place(line, short, read, self._templates.find(read.key))
+            templates.append(self._count(leaf).template)
+        finals = (template and template.final() for template in templates)
+        return np.array([final.id if final and final.leaves else -1 for final in finals], np.int64)
+
+    def match(self, line: str | bytes) -> LogMatch | None:
+        """The template that a line belongs to, or None; nothing changes."""
+        text, _ = self._enter(line)
+        template = self._templates.find(self._reader.read(glue(collapse(text))).key).template
+        return None if template is None else LogMatch(template.leaves[0], text)
+
+    def templates(self) -> list[LogTemplate]:
+        """All templates, oldest first."""
+        self._templates.settle()
+        return [*map(describe, self._templates)]
+
+    def resolve(self, number: int) -> int | None:
+        """The id by which a template goes now that had this one; None if it was evicted."""
+        return self._templates.resolve(number)
+
+    def seed(self, templates: Iterable[str]) -> list[int]:
+        """Know templates before their first line, and keep them for good; their ids."""
+        keys = []
+        for text in templates:
+            read = self._reader.read(glue(collapse(text[: self.max_line])))
+            self._templates.join(Leaf.of(read, text[:LONG], self.seen, seeded=True))
+            keys.append(read.key)
+        self._templates.settle()
+        self._budget.start()
+        return [self._id(key) for key in keys]
+
+    def absorb(self, other: LogParser) -> dict[int, int]:
+        """Take in another parser, as if its lines had followed; the id here of each of its ids.
+
+        The templates are those that one parser would have found in all the lines.
+        """
+        if not isinstance(other, LogParser):
+            raise TypeError(f"only a LogParser can be absorbed, got {type(other).__name__}")
+        if self._setting() != other._setting():
+            raise ValueError(
+                f"parsers must share their setting: {self._setting()} and {other._setting()}"
+            )
+        other._templates.settle()
+        theirs = {template.id: template.leaves[0].key for template in other._templates}
+        for leaf in list(other._templates.leaves.values()):
+            self._templates.join(leaf.later(self.seen, self._budget.pace))
+        self._budget.join(other._budget, self.seen, other.seen)
+        self.seen, self.truncated = self.seen + other.seen, self.truncated + other.truncated
+        self._budget.start()
+        self._budget.shrink(self.seen)
+        self._templates.settle()
+        ids = {number: self._id(key) for number, key in theirs.items()}
+        return {number: here for number, here in ids.items() if here >= 0}
+
+    def add_log_message(self, line: str | bytes) -> dict[str, Any]:
+        """Take in one line and answer as Drain3's ``TemplateMiner`` does."""
+        match = self.add(line)
+        change = "cluster_template_changed" if match.changed else "none"
+        return {
+            "change_type": "cluster_created" if match.opened else change,
+            "cluster_id": match.id,
+            "cluster_size": self._templates.count(match.id),
+            "template_mined": match.template,
+            "cluster_count": len(self._templates),
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the parser to one file, whole or not at all; it knows the lines it has seen."""
+        self._templates.settle()
+        state = {
+            "concentration": asdict(self.concentration),
+            "setting": {"few": self.few, "rare": self.rare, "max_line": self.max_line},
+            "counters": [self.seen, self.truncated],
+            "budget": self._budget.state(),
+            "born": self._templates.born,
+        }
+        snapshot.save(path, "log parser", saving.dump(self._templates), state)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """The parser that was saved; a damaged or foreign file is refused."""
+        tensors, state = snapshot.load(path, "log parser")
+        try:
+            parser = cls(Concentration(**state["concentration"]), **state["setting"])
+            saving.restore(parser._templates, tensors, state["born"])
+            parser.seen, parser.truncated = map(int, state["counters"])
+            parser._budget.restore(state["budget"])
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise snapshot.SnapshotError(f"{path} does not describe a parser: {error!r}") from error
+        return parser
+
+    def __len__(self) -> int:
+        """Templates held now."""
+        return len(self._templates)
+
+    def __repr__(self) -> str:
+        """Policy and sizes in a line."""
+        budget = f", budget {self.budget:.4g}" if self.concentration.bounded else ""
+        templates = f"{len(self)} template{'s' * (len(self) != 1)}"
+        return (
+            f"LogParser(tau={self.concentration.tau:g}{budget}, {templates} for {self.seen} lines)"
+        )
+
+    @property
+    def temperature(self) -> float:
+        """How often leaves opened lately, in [0, 1] (paper, eq. 4)."""
+        return self._budget.temperature(self.seen)
+
+    @property
+    def budget(self) -> float:
+        """Leaves granted now (paper, eq. 5)."""
+        return self._budget.slots(self.seen)
+
+    @property
+    def n_leaves(self) -> int:
+        """Leaves held now: what the budget bounds."""
+        return len(self._templates.leaves)
+
+    @property
+    def forgotten(self) -> int:
+        """Lines in templates that were evicted."""
+        return self._budget.forgotten
+
+    def _setting(self) -> tuple[float, int, float]:
+        return self.concentration.tau, self.few, self.rare
+
+    def _enter(self, line: str | bytes) -> tuple[str, bool]:
+        """The line as text of bounded length, and whether it was cut."""
+        if isinstance(line, bytes):
+            line = line[: 4 * self.max_line + 4].decode("utf-8", "replace")
+        elif not isinstance(line, str):
+            raise TypeError(f"a line is str or bytes, got {type(line).__name__}")
+        return str(line[: self.max_line]), len(line) > self.max_line
+
+    def _id(self, key: Key) -> int:
+        template = self._templates.find(key).template
+        return -1 if template is None else template.final().id
+
+    def _place(self, line: str, short: str, read: Line, spot: Spot) -> Leaf:
+        leaf = self._templates.place(read, spot, line[:LONG], self.seen)
+        if len(short) <= LONG:
+            if len(self._memo) >= MEMO:
+                self._memo.clear()
+            self._memo[short] = leaf
+        return leaf
+
+    def _count(self, leaf: Leaf) -> Leaf:
+        now = self.seen
+        self.seen = now + 1
+        leaf.last_seen = now
+        leaf.count += 1
+        if leaf.count == 1:
+            self._budget.open(leaf, self.seen)
+        return self._budget.use(leaf, self.seen) if self._bounded else leaf

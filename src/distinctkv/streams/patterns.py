@@ -1,0 +1,105 @@
+"""Where keys differ in parameters: a pure function of the set of keys.
+
+A *hole* is a place where otherwise equal keys differ. It is a parameter when it takes more than
+``few`` values, or when one of the values already is a wildcard; with fewer it is constant text.
+Keys may differ in no more than a part ``tau`` of their constants: that is the novelty of one to
+the other (paper, eq. 1, with matched tokens for the cosine). Keys too short for that may differ in
+one word if it takes twice as many values, or four times as many if it is the first word.
+
+A *pattern* is a key with parameters. More keys open more patterns and never close one, so that
+keys which share a template go on sharing it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from functools import reduce
+from operator import xor
+
+from .cover import Cover
+from .lines import Key
+from .pairs import in_common
+from .words import WILD
+
+LONGEST = 128  # tokens: longer keys are compared as a whole only
+
+
+def novelty(key: Key, template: Key) -> float:
+    """Part of the template's constants that a key of the same length does not match.
+
+    >>> novelty(("session", "closed", "for", "root"), ("session", "opened", "for", "<*>"))
+    0.3333333333333333
+    """
+    constants = len(template) - template.count(WILD)
+    missed = sum(a != b != WILD for a, b in zip(key, template, strict=True))
+    return missed / constants if constants else 0.0
+
+
+def patterns(keys: Collection[Key], tau: float, few: int) -> set[Key]:
+    """All patterns that keys of one length open.
+
+    >>> names = "ann", "bob", "cas", "dee", "eve"
+    >>> keys = [("user", name, "logged", verb) for name in names for verb in ("in", "out")]
+    >>> sorted(patterns(keys, tau=0.3, few=4))
+    [('user', '<*>', 'logged', 'in'), ('user', '<*>', 'logged', 'out')]
+    """
+    compared = {key for key in keys if len(key) <= LONGEST}
+    if tau == 0:
+        return set()
+    return _single(compared, tau, few) | _several(compared, tau, few)
+
+
+def _single(keys: set[Key], tau: float, few: int) -> set[Key]:
+    """Patterns with one new hole."""
+    values: dict[tuple[Key, int], set[str]] = defaultdict(set)
+    for key, place in _alike_but_one(keys):
+        values[(*key[:place], WILD, *key[place + 1 :]), place].add(key[place])
+    opened = set()
+    for (pattern, place), taken in values.items():
+        constants = len(pattern) - pattern.count(WILD)
+        if tau * (constants + 1) >= 1:
+            if _is_parameter(taken, few):
+                opened.add(pattern)
+        elif constants and len(taken) > (2 if place else 4) * few:
+            opened.add(pattern)
+    return opened
+
+
+def _alike_but_one(keys: set[Key]) -> Iterator[tuple[Key, int]]:
+    """Keys that equal another but for this place, and a few more that only hash alike.
+
+    The hash of a key is the exclusive or over its tokens, so leaving one out costs one step.
+    """
+    alike: dict[int, list[tuple[Key, int]]] = defaultdict(list)
+    for key in keys:
+        hashes = list(map(hash, enumerate(key)))
+        total = reduce(xor, hashes, 0)
+        for place, one in enumerate(hashes):
+            alike[total ^ one].append((key, place))
+    for group in alike.values():
+        if len(group) > 1:
+            yield from group
+
+
+def _several(keys: set[Key], tau: float, few: int) -> set[Key]:
+    """Patterns with several new holes, in which some pair of keys differs."""
+    candidates = in_common(keys, tau)
+    values: dict[Key, list[set[str]]] = {one: [set() for _ in one] for one in candidates}
+    cover = Cover(candidates)
+    for key in keys:
+        for pattern in cover.all(key):
+            for taken, token in zip(values[pattern], key, strict=True):
+                taken.add(token)
+    return {pattern for pattern in candidates if _is_open(pattern, values[pattern], few)}
+
+
+def _is_open(pattern: Key, values: list[set[str]], few: int) -> bool:
+    return all(
+        token != WILD or taken == {WILD} or _is_parameter(taken, few)
+        for token, taken in zip(pattern, values, strict=True)
+    )
+
+
+def _is_parameter(values: set[str], few: int) -> bool:
+    return len(values) > few or (len(values) > 1 and WILD in values)

@@ -1,0 +1,172 @@
+"""Words of a log line: which are constant text and which are values, in any system's logs.
+
+A word is what stands between blanks. It is cut at structural marks (``= : , ; | ( ) [ ] { } < > @
+" '`` and runs of dots) into tokens, and a token is either constant or the wildcard ``<*>``. The
+rules are about values that look the same everywhere: numbers, ids, hosts, addresses, paths, URLs.
+None of them names a system.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import NamedTuple
+
+WILD = "<*>"
+# Private characters, put into a line while it is cut: a blank that does not part words, and the
+# two ends of a value that was recognised from the words around it.
+BLANK, OPEN, CLOSE = "\ue000", "\ue001", "\ue002"
+
+
+class Word(NamedTuple):
+    """A word cut into tokens: ``marks[0] texts[0] marks[1] texts[1] ... marks[-1]``.
+
+    ``tokens`` are what is compared. ``spelt`` is how a template writes them: a value that is a
+    name with one digit, such as ``ssh2``, is written out for as long as no other is seen.
+    ``shape`` is the whole word so written.
+    """
+
+    tokens: tuple[str, ...]
+    spelt: tuple[str, ...]
+    texts: tuple[str, ...]
+    marks: tuple[str, ...]
+    shape: str
+
+
+_MARKS = r"""\s=:,;|()\[\]{}<>@"'%#!?*`"""
+_VALUE = r"""[^\s,;|"'()\[\]{}<>=]"""
+_HOST = r"[A-Za-z0-9_-]+"
+# What a value looks like, and the text without which a word cannot have one.
+_VALUES = (
+    ("<*>", r"<\*>"),
+    (OPEN, rf"{OPEN}[^{CLOSE}]*{CLOSE}"),
+    ("://", r"[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}]+"),  # a URL
+    ("@", rf"[\w.+-]+@{_HOST}(?:\.{_HOST})+"),  # an e-mail address
+    (":", r"(?<![\w:])[0-9A-Fa-f]{0,6}(?:::?[0-9A-Fa-f]{1,6}){2,}(?![\w:])"),  # MAC, IPv6, time
+    (":", r"(?<![\w.@/-])[a-z0-9-]+(?:\.[a-z0-9-]+)+(?=:\d)"),  # a host before its port
+    ("\\", r"(?:[A-Za-z]:|\\)?\\[^\s\"'<>|,;()\[\]]+"),  # a Windows path
+    ("/", r"(?<![\w.])(?:~|\.{1,2})?/(?!\d+(?:\.\d+){3})[^\s\"'<>|,;:=()\[\]{}]+"),  # not /IP
+    # What is assigned, with a digit in it or in the bracket that follows.
+    ("=", rf"(?<==){_VALUE}*\d{_VALUE}*(?:\{{[^\s{{}}]*\}}|\([^\s()]*\)|\[[^\s\[\]]*\])?"),
+    ("=", rf"(?<==){_VALUE}+(?:\{{[^\s{{}}]*\d[^\s{{}}]*\}}|\([^\s()]*\d[^\s()]*\))"),
+)
+_token = re.compile(rf"[^{_MARKS}]+")
+_dots = re.compile(r"(\.\.+)")
+_empty = re.compile(r"(?<![^=:,])([(\[{])(?=[)\]}])")  # a bracket with nothing in or before it
+_function = re.compile(r"[A-Za-z_][A-Za-z_.]*\d[A-Za-z_.]*")
+_numbered = re.compile(r"([A-Za-z_]{2,}\.)\d+")
+_id = re.compile(r"((?:[\w-]*\w)?\d|[\w-]*\d[\w-]*\w)([,;]*)")
+_name = re.compile(r"[A-Za-z_-]{2,}\d")
+_letters_of_hex = re.compile("[a-f]+|[A-F]+")
+_DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
+
+
+def cut(word: str) -> Word:
+    """A word cut into tokens, with the marks between them.
+
+    >>> cut("src:/10.0.0.1:80,").shape
+    'src:/<*>:<*>,'
+    >>> cut("workerEnv.init()").tokens, cut("ws=Source{1000}").tokens, cut("[/etc/hosts]").tokens
+    (('workerEnv.init',), ('ws', '<*>'), ('<*>',))
+    """
+    if word.isalpha():
+        token = _letters(word)
+        return Word((token,), (token,), (word,), ("", ""), token)
+    if found := _id.fullmatch(word):  # the most common of words that were never seen
+        text, mark = found.groups()
+        spelt = _spell(text)
+        return Word((WILD,), (spelt,), (text,), ("", mark), spelt + mark)
+    cutting = _Cutting()
+    for position, part in enumerate(_parts(_empty.sub(rf"\1{WILD}", word))):
+        if position % 2:
+            value = part.rstrip(".") or part
+            cutting.token(WILD, value)
+            cutting.mark(part[len(value) :])
+        elif part:
+            _cut_plain(part, cutting)
+    return cutting.word()
+
+
+class _Cutting:
+    def __init__(self) -> None:
+        self.tokens: list[str] = []
+        self.spelt: list[str] = []
+        self.texts: list[str] = []
+        self.marks = [""]
+
+    def mark(self, text: str) -> None:
+        self.marks[-1] += text
+
+    def token(self, token: str, text: str) -> None:
+        self.tokens.append(token)
+        self.spelt.append(_spell(text) if token == WILD else text)
+        self.texts.append(text)
+        self.marks.append("")
+
+    def word(self) -> Word:
+        shape = self.marks[0] + "".join(map(str.__add__, self.spelt, self.marks[1:]))
+        tokens, spelt, texts = tuple(self.tokens), tuple(self.spelt), tuple(self.texts)
+        return Word(tokens, spelt, texts, tuple(self.marks), shape)
+
+
+def _letters(text: str) -> str:
+    return WILD if len(text) >= 8 and _letters_of_hex.fullmatch(text) else text
+
+
+def _spell(value: str) -> str:
+    return value if _name.fullmatch(value) else WILD
+
+
+def _parts(word: str) -> Sequence[str]:
+    """Plain text and values by turns."""
+    wanted = tuple(pattern for trigger, pattern in _VALUES if trigger in word)
+    return _splitter(wanted).split(word) if wanted else (word,)
+
+
+@cache
+def _splitter(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("(" + "|".join(patterns) + ")")
+
+
+def _cut_plain(part: str, cutting: _Cutting) -> None:
+    start = 0
+    for found in _token.finditer(part):
+        cutting.mark(part[start : found.start()])
+        start, text = found.end(), found.group()
+        if text.isalpha():
+            cutting.token(_letters(text), text)
+        elif part[start : start + 1] in ("(", "=") and _function.fullmatch(text):
+            cutting.token(text, text)  # a name that is called or assigned to
+        elif ".." in text:
+            for position, piece in enumerate(_dots.split(text)):
+                (cutting.mark if position % 2 or not piece else partial(_cut_token, cutting))(piece)
+        else:
+            _cut_token(cutting, text)
+    cutting.mark(part[start:])
+
+
+def _cut_token(cutting: _Cutting, text: str) -> None:
+    if not any(map(str.isalnum, text)):
+        return cutting.mark(text)
+    if numbered := _numbered.match(text):
+        stem = numbered[1][:-1]
+        cutting.token(stem, stem)
+        cutting.mark(".")
+        text = text[len(stem) + 1 :]
+    valued = any(map(str.isdigit, text))
+    head = len(text) - len(text.lstrip("/" if valued else ".-+~&$/\\"))
+    tail = len(text.rstrip(".-" if valued else ".~&$/\\"))
+    cutting.mark(text[:head])
+    core = text[head:tail]
+    cutting.token(WILD if valued or _looks_named(core) else core, core)
+    cutting.mark(text[tail:])
+    return None
+
+
+def _looks_named(text: str) -> bool:
+    """Whether dots and slashes say that this is a host, a class or a path."""
+    dots, slashes = text.count("."), text.count("/")
+    if dots >= 2 or slashes >= 2 or (dots and slashes):
+        return True
+    return bool(dots) and text.rpartition(".")[2].lower() in _DOMAINS

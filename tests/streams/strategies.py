@@ -1,0 +1,31 @@
+"""Lines that are hard on a log parser."""
+
+from itertools import product
+
+from hypothesis import strategies as st
+
+WORDS = ("open", "shut", "user", "from", "by", "the", "disk", "ann", "bob", "cas", "dee", "eve")
+VALUES = ("7", "10.0.0.1:80", "/etc/hosts", "0x1f", "size=5", "(3)", "ssh2", "KB", '"a b"', "[]")
+NAMES = tuple(map("".join, product("abcdef", repeat=2)))
+
+
+@st.composite
+def logs(draw, most=60):
+    """A few lines, each again and again with other words at one, two or any places."""
+    words = st.sampled_from(WORDS) | st.sampled_from(VALUES)
+    shortest, longest = draw(st.sampled_from([(1, 3), (4, 5), (7, 9), (4, 9)]))
+    line = st.lists(words, min_size=shortest, max_size=longest)
+    lines = []
+    for parts in draw(st.lists(line, min_size=1, max_size=3)):
+        places = st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=2)
+        fixed = draw(st.none() | places)
+        names = draw(st.sampled_from([words, words, st.sampled_from(NAMES)]))
+        for _ in range(draw(st.integers(0, most))):
+            other = list(parts)
+            for place in fixed or draw(places):
+                other[place] = draw(names)
+            lines += [" ".join(other)] * draw(st.sampled_from([1, 1, 1, 15]))
+    return draw(st.permutations(lines))
+
+
+any_line = st.text(max_size=200) | st.binary(max_size=200)

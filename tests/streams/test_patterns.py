@@ -1,0 +1,75 @@
+"""Patterns: which differences are parameters."""
+
+import pytest
+
+from distinctkv.streams.pairs import in_common
+from distinctkv.streams.patterns import LONGEST, novelty, patterns
+
+NAMES = tuple(f"n{letter}" for letter in "abcdefghijklmnopqrst")
+
+
+def opened(template, values, few=4, tau=0.3):
+    keys = [tuple(template.format(value).split()) for value in values]
+    return {" ".join(pattern) for pattern in patterns(keys, tau, few)}
+
+
+def test_many_values_are_a_parameter():
+    assert opened("the user {} logged in", NAMES[:5]) == {"the user <*> logged in"}
+
+
+def test_few_values_are_constant_text():
+    assert opened("the user {} logged in", NAMES[:4]) == set()
+
+
+def test_a_value_is_a_parameter_where_another_is_known_to_be_one():
+    assert opened("the user {} logged in", ["ann", "<*>"]) == {"the user <*> logged in"}
+
+
+def test_keys_that_differ_too_much_are_not_alike():
+    assert opened("user {} in", NAMES[:8]) == set()
+
+
+def test_short_keys_need_more_values():
+    assert opened("removing {}", NAMES[:9]) == {"removing <*>"}
+    assert opened("{} started", NAMES[:16]) == set()
+    assert opened("{} started", NAMES[:17]) == {"<*> started"}
+
+
+def test_a_single_word_is_never_a_parameter():
+    assert opened("{}", NAMES) == set()
+
+
+def test_two_words_may_change_at_once():
+    lines = [
+        f"the user {a} logged in from host {b} again"
+        for a, b in zip(NAMES, NAMES[::-1], strict=False)
+    ]
+    assert opened("{}", lines) == {"the user <*> logged in from host <*> again"}
+
+
+def test_both_words_must_take_many_values():
+    lines = [f"the user {name} logged {verb} on this host" for name in NAMES for verb in "xy"]
+    assert opened("{}", lines) == {
+        "the user <*> logged x on this host",
+        "the user <*> logged y on this host",
+    }
+
+
+def test_no_tolerance_no_patterns():
+    assert opened("the user {} logged in", NAMES, tau=0.0) == set()
+
+
+def test_keys_that_are_very_long_are_not_compared():
+    assert opened("{}" + " word" * LONGEST, NAMES) == set()
+
+
+@pytest.mark.parametrize("n_keys", [2, 8, 9, 40])
+def test_few_and_many_keys_are_compared_alike(n_keys):
+    keys = [tuple(f"a b{i} c d{i} e f g".split()) for i in range(n_keys)]
+    assert in_common(keys, 0.3) == {("a", "<*>", "c", "<*>", "e", "f", "g")}
+
+
+def test_novelty_is_the_part_of_constants_that_differ():
+    assert novelty(("a", "b", "c"), ("a", "b", "<*>")) == 0
+    assert novelty(("a", "x", "c"), ("a", "b", "<*>")) == 0.5
+    assert novelty(("a",), ("<*>",)) == 0
