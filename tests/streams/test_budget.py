@@ -1,0 +1,74 @@
+"""The budget: what is evicted, and what stays."""
+
+import pytest
+
+from distinctkv import Concentration
+from distinctkv.streams import LogParser
+
+WORDS = tuple(f"{a}{b}{c}" for a in "bcdf" for b in "aeiou" for c in "lmnp")
+
+
+def texts(parser):
+    return [row.template for row in parser.templates()]
+
+
+def test_the_least_used_template_is_forgotten_first():
+    parser = LogParser(Concentration.fixed(0.3, 2, decay=1.0))
+    parser.add_many(["red", "red", "green", "blue", "blue"])
+    assert texts(parser) == ["red", "blue"]
+    assert parser.forgotten == 1
+
+
+def test_usage_fades():
+    parser = LogParser(Concentration.fixed(0.3, 2, decay=0.5))
+    parser.add_many(["red", "red", "green", "green", "green", "blue"])
+    assert texts(parser) == ["green", "blue"]
+
+
+def test_the_line_that_was_just_seen_stays():
+    parser = LogParser(Concentration.fixed(0.3, 1, decay=1.0))
+    parser.add_many(["red"] * 9)
+    assert parser.add("blue").id == parser.match("blue").id == 1
+    assert parser.match("red") is None
+
+
+def test_an_id_that_was_evicted_is_never_given_again():
+    parser = LogParser(Concentration.fixed(0.3, 1))
+    ids = parser.add_many(["red", "blue", "red"])
+    assert list(ids) == [-1, -1, 2]
+    assert parser.resolve(0) is None
+
+
+def test_values_are_given_up_before_templates():
+    parser = LogParser(Concentration.fixed(0.3, 25, decay=1.0))
+    parser.add_many(f"the user {word} logged in" for word in WORDS)
+    assert [(row.template, row.count) for row in parser.templates()] == [
+        ("the user <*> logged in", len(WORDS))
+    ]
+    assert parser.forgotten == 0
+
+
+def test_seeds_are_kept_and_do_not_count():
+    parser = LogParser(Concentration.fixed(0.3, 1))
+    parser.seed(["red", "green <*>"])
+    parser.add_many(["blue", "black", "green 5"])
+    assert texts(parser) == ["red", "green <*>", "black"]
+
+
+def test_surprise_grants_more():
+    parser = LogParser(Concentration.surprise(0.3, base=2, gain=100, rate=0.1))
+    parser.add_many(WORDS)
+    assert len(parser) > 50
+    parser.add_many(["calm"] * 100)
+    assert len(parser) == 2
+    assert parser.temperature < 0.001
+
+
+def test_the_temperature_follows_the_rule():
+    parser = LogParser(Concentration(tau=0.3, rate=0.25))
+    temperature = 0.0
+    for line, opened in (("red", 1), ("red", 0), ("blue", 1), ("red", 0)):
+        parser.add(line)
+        temperature = 0.75 * temperature + 0.25 * opened
+        assert parser.temperature == pytest.approx(temperature)
+    assert parser.budget == float("inf")
