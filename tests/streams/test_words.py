@@ -48,6 +48,8 @@ SHAPES = [
     ("ws=Source{1000},", "ws=<*>,"),
     ("size=Rect(0,", "size=Rect(<*>,"),
     ("PSR0=1f01", "PSR0=<*>"),
+    ("r24=1f01", "r24=<*>"),
+    ("r00=00", "<*>=<*>"),  # constant, but its number is gone
     ("()", "(<*>)"),
     ("<*>", "<*>"),
 ]

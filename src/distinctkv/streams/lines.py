@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .words import BLANK, CLOSE, OPEN, WILD, Word, cut
+from .words import BLANK, CLOSE, COLLAPSED, OPEN, WILD, Word, cut
 
 Key = tuple[str, ...]
 
@@ -17,7 +17,7 @@ _UNITS = frozenset(
 )
 # A digit on its own stays where it belongs to a name: "md5(", "ssh2", "PSR0=".
 _digits = re.compile(r"\d[A-Za-z\d]+|\d(?![A-Za-z_]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}\d))")
-_leading = re.compile(r"(?<![A-Za-z])[A-Za-z]+00")
+_leading = re.compile(r"(?<![A-Za-z])[A-Za-z]+00(?![A-Za-z_.]*=)")
 _colours = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _user = re.compile(r"\b((?:for|by|of|as|from|invalid|illegal|unknown|new) user) ([A-Za-z_][\w.-]*)")
 _quoted = re.compile(r"(\"|(?<!\w)')[^\W\d]+(?: +[^\W\d]+)+\1")
@@ -40,7 +40,7 @@ def collapse(line: str) -> str:
     """
     if "\x1b" in line:
         line = _colours.sub("", line)
-    return _digits.sub("00", line)
+    return _digits.sub(COLLAPSED, line)
 
 
 def glue(text: str) -> str:
@@ -49,7 +49,7 @@ def glue(text: str) -> str:
     >>> glue("open a00, blk_00 and ssh2")
     'open 00, blk_00 and ssh2'
     """
-    return _leading.sub("00", text)
+    return _leading.sub(COLLAPSED, text)
 
 
 class Line:

@@ -3,8 +3,9 @@
 A *hole* is a place where otherwise equal keys differ. It is a parameter when it takes more than
 ``few`` values, or when one of the values already is a wildcard; with fewer it is constant text.
 Keys may differ in no more than a part ``tau`` of their constants: that is the novelty of one to
-the other (paper, eq. 1, with matched tokens for the cosine). Keys too short for that may differ in
-one word if it takes twice as many values, or four times as many if it is the first word.
+the other (paper, eq. 1, with matched tokens for the cosine). With more evidence they may differ
+more: by half as much again if every hole takes four times as many values, and short keys in one
+word alone if it takes twice as many, or four times as many if it is the first word.
 
 A *pattern* is a key with parameters. More keys open more patterns and never close one, so that
 keys which share a template go on sharing it.
@@ -23,6 +24,7 @@ from .pairs import in_common
 from .words import WILD
 
 LONGEST = 128  # tokens: longer keys are compared as a whole only
+REACH = 1.5  # times tau, with more evidence
 
 
 def novelty(key: Key, template: Key) -> float:
@@ -84,21 +86,22 @@ def _alike_but_one(keys: set[Key]) -> Iterator[tuple[Key, int]]:
 
 def _several(keys: set[Key], tau: float, few: int) -> set[Key]:
     """Patterns with several new holes, in which some pair of keys differs."""
-    candidates = in_common(keys, tau)
+    candidates = in_common(keys, min(1.0, REACH * tau))
     values: dict[Key, list[set[str]]] = {one: [set() for _ in one] for one in candidates}
     cover = Cover(candidates)
     for key in keys:
         for pattern in cover.all(key):
             for taken, token in zip(values[pattern], key, strict=True):
                 taken.add(token)
-    return {pattern for pattern in candidates if _is_open(pattern, values[pattern], few)}
+    return {pattern for pattern in candidates if _is_open(values[pattern], tau, few)}
 
 
-def _is_open(pattern: Key, values: list[set[str]], few: int) -> bool:
-    return all(
-        token != WILD or taken == {WILD} or _is_parameter(taken, few)
-        for token, taken in zip(pattern, values, strict=True)
-    )
+def _is_open(values: list[set[str]], tau: float, few: int) -> bool:
+    holes = [taken for taken in values if len(taken) > 1]
+    constants = sum(taken != {WILD} for taken in values)
+    if len(holes) <= tau * constants:
+        return all(_is_parameter(taken, few) for taken in holes)
+    return all(len(taken) > 4 * few for taken in holes)
 
 
 def _is_parameter(values: set[str], few: int) -> bool:

@@ -38,19 +38,28 @@ def restore(templates: Templates, columns: dict[str, NDArray[Any]], born: int) -
     """Fill an empty set of templates with what was dumped."""
     templates.born = int(born)
     texts = json.loads(columns["texts"].tobytes())
-    held = {}
+    held: dict[int, Template] = {}
     for number, key, aliases in texts["templates"]:
-        held[number] = Template(int(number), _key(key), aliases=[int(alias) for alias in aliases])
+        held[number] = Template(int(number), _words(key), aliases=[*map(int, aliases)])
         templates.restore(held[number])
+    if held.keys() != set(texts["homes"]):
+        raise ValueError("a template has no leaves, or a leaf no template")
     for row, (saved, home) in enumerate(zip(texts["leaves"], texts["homes"], strict=True)):
-        key, places, spelt, marks, shape, example = saved
-        spelling = Spelling(tuple(map(int, places)), _key(spelt), _key(marks))
-        leaf = Leaf(_key(key), spelling, str(shape), str(example), 0)
+        leaf = _leaf(*saved)
         for name in (*_NUMBERS, *_FLAGS):
             setattr(leaf, name, columns[name][row].item())
         templates.hold(leaf, held[home])
     templates.settle()
 
 
-def _key(words: list[str]) -> tuple[str, ...]:
+def _leaf(
+    key: list[str], places: list[int], spelt: list[str], marks: list[str], shape: str, example: str
+) -> Leaf:
+    spelling = Spelling(tuple(map(int, places)), _words(spelt), _words(marks))
+    if not len(places) == len(spelt) == len(marks) - 1 or max(places, default=-1) >= len(key):
+        raise ValueError("a leaf is not spelt as its key says")
+    return Leaf(_words(key), spelling, str(shape), str(example), 0)
+
+
+def _words(words: list[str]) -> tuple[str, ...]:
     return tuple(map(str, words))

@@ -14,6 +14,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 WILD = "<*>"
+COLLAPSED = "00"  # what `lines` makes of a number
 # Private characters, put into a line while it is cut: a blank that does not part words, and the
 # two ends of a value that was recognised from the words around it.
 BLANK, OPEN, CLOSE = "\ue000", "\ue001", "\ue002"
@@ -41,8 +42,8 @@ _HOST = r"[A-Za-z0-9_-]+"
 _VALUES = (
     ("<*>", r"<\*>"),
     (OPEN, rf"{OPEN}[^{CLOSE}]*{CLOSE}"),
-    ("://", r"[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}]+"),  # a URL
-    ("@", rf"[\w.+-]+@{_HOST}(?:\.{_HOST})+"),  # an e-mail address
+    ("://", r"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}]+"),  # a URL
+    ("@", rf"(?<![\w.+-])[\w.+-]+@{_HOST}(?:\.{_HOST})+"),  # an e-mail address
     (":", r"(?<![\w:])[0-9A-Fa-f]{0,6}(?:::?[0-9A-Fa-f]{1,6}){2,}(?![\w:])"),  # MAC, IPv6, time
     (":", r"(?<![\w.@/-])[a-z0-9-]+(?:\.[a-z0-9-]+)+(?=:\d)"),  # a host before its port
     ("\\", r"(?:[A-Za-z]:|\\)?\\[^\s\"'<>|,;()\[\]]+"),  # a Windows path
@@ -54,11 +55,14 @@ _VALUES = (
 _token = re.compile(rf"[^{_MARKS}]+")
 _dots = re.compile(r"(\.\.+)")
 _empty = re.compile(r"(?<![^=:,])([(\[{])(?=[)\]}])")  # a bracket with nothing in or before it
-_function = re.compile(r"[A-Za-z_][A-Za-z_.]*\d[A-Za-z_.]*")
+# A name with digits that is called or assigned to is constant all the same.
+_named = {
+    "(": re.compile(r"[A-Za-z_][A-Za-z_.]*\d[A-Za-z_.]*"),
+    "=": re.compile(r"[A-Za-z_][A-Za-z_.]*\d+[A-Za-z_.]*"),
+}
 _numbered = re.compile(r"([A-Za-z_]{2,}\.)\d+")
 _id = re.compile(r"((?:[\w-]*\w)?\d|[\w-]*\d[\w-]*\w)([,;]*)")
 _name = re.compile(r"[A-Za-z_-]{2,}\d")
-_letters_of_hex = re.compile("[a-f]+|[A-F]+")
 _DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
 
 
@@ -100,7 +104,7 @@ class _Cutting:
 
     def token(self, token: str, text: str) -> None:
         self.tokens.append(token)
-        self.spelt.append(_spell(text) if token == WILD else text)
+        self.spelt.append(_spell(text) if token == WILD or COLLAPSED in text else text)
         self.texts.append(text)
         self.marks.append("")
 
@@ -111,7 +115,8 @@ class _Cutting:
 
 
 def _letters(text: str) -> str:
-    return WILD if len(text) >= 8 and _letters_of_hex.fullmatch(text) else text
+    hexadecimal = len(text) >= 8 and not (text.strip("abcdef") and text.strip("ABCDEF"))
+    return WILD if hexadecimal else text
 
 
 def _spell(value: str) -> str:
@@ -136,8 +141,8 @@ def _cut_plain(part: str, cutting: _Cutting) -> None:
         start, text = found.end(), found.group()
         if text.isalpha():
             cutting.token(_letters(text), text)
-        elif part[start : start + 1] in ("(", "=") and _function.fullmatch(text):
-            cutting.token(text, text)  # a name that is called or assigned to
+        elif part[start : start + 1] in _named and _named[part[start]].fullmatch(text):
+            cutting.token(text, text)
         elif ".." in text:
             for position, piece in enumerate(_dots.split(text)):
                 (cutting.mark if position % 2 or not piece else partial(_cut_token, cutting))(piece)
