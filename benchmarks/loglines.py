@@ -1,28 +1,18 @@
-"""Log lines to measure on, and Drain3 set up to be measured."""
+"""Log lines to measure on; Drain3 is set up as in study ``logs``."""
 
 from __future__ import annotations
 
 import csv
-import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from string import ascii_lowercase, digits
-from typing import Any
 
-# The masking of examples/drain3.ini in Drain3's repository (MIT licence).
-MASKS = (
-    (r"((?<=[^A-Za-z0-9])|^)(([0-9a-f]{2,}:){3,}([0-9a-f]{2,}))((?=[^A-Za-z0-9])|$)", "ID"),
-    (r"((?<=[^A-Za-z0-9])|^)(\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3})((?=[^A-Za-z0-9])|$)", "IP"),
-    (r"((?<=[^A-Za-z0-9])|^)([0-9a-f]{6,} ?){3,}((?=[^A-Za-z0-9])|$)", "SEQ"),
-    (r"((?<=[^A-Za-z0-9])|^)([0-9A-F]{4} ?){4,}((?=[^A-Za-z0-9])|$)", "SEQ"),
-    (r"((?<=[^A-Za-z0-9])|^)(0x[a-f0-9A-F]+)((?=[^A-Za-z0-9])|$)", "HEX"),
-    (r"((?<=[^A-Za-z0-9])|^)([\-\+]?\d+)((?=[^A-Za-z0-9])|$)", "NUM"),
-    (r"(?<=executed cmd )(\".+?\")", "CMD"),
-)
+from distinctkv.studies.drain import drain3 as drain3
+
 SENTENCES = (
     "session opened for {} by {} on host {}",
     "Accepted password for {} from {} port 22 ssh2",
@@ -88,17 +78,3 @@ def mixed(lines: list[str], n_lines: int, torn: bool = False, seed: int = 0) -> 
 
     for _ in range(n_lines // 10_000):
         yield [line() for _ in range(10_000)]
-
-
-def drain3(masked: bool = False, limit: int | None = None) -> Callable[[str], dict[str, Any]]:
-    """Drain3's ``add_log_message``: as it comes, with its example masking, or with a limit too."""
-    from drain3 import TemplateMiner
-    from drain3.masking import MaskingInstruction
-    from drain3.template_miner_config import TemplateMinerConfig
-
-    logging.getLogger("drain3").setLevel(logging.ERROR)
-    config = TemplateMinerConfig()
-    if masked:
-        config.masking_instructions = [MaskingInstruction(*mask) for mask in MASKS]
-    config.drain_max_clusters = limit
-    return TemplateMiner(config=config).add_log_message

@@ -116,7 +116,7 @@ def test_the_list_names_every_study_and_runs_none(reproduce, tmp_path):
 
 
 def test_a_missing_extra_is_named_before_anything_runs(reproduce, monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, "find_spec", lambda name: None if name == "jinja2" else name)
+    monkeypatch.setattr(cli.reproduce, "find_spec", lambda name: None if name == "jinja2" else name)
     answer = reproduce()
     assert answer.exit_code == 1
     assert "the report needs jinja2; pip install 'distinctkv[report]'" in answer.output

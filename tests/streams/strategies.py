@@ -29,3 +29,36 @@ def logs(draw, most=60):
 
 
 any_line = st.text(max_size=200) | st.binary(max_size=200)
+
+PIECES = (
+    *"=:,;|()[]{}<>@\"'%#!?*`.-/\\_+~$&\t\0\x1b\u00a0\u2028\ue000\ue001\ue002é٣",
+    *(
+        "a",
+        "Ab",
+        "be",
+        "00",
+        "7",
+        "0x1f",
+        "x86_64",
+        "ssh2",
+        "r24=",
+        "md5(",
+        "<*>",
+        "...",
+        "::",
+        "ms",
+    ),
+    *("Jun ", "Fri Jun 17 07:07:00 2005", "17/Jun/2005:07:07:00", "2005-06-17T07:07:00.5Z"),
+    *(" for user ", '"GET / HTTP/1.1"', '"curl/8.4 (x; y)"', "'two words'", "ab 01 cd ef 02"),
+    *(
+        "http://a.b/c?d=e",
+        "ann@b.org",
+        "10.0.0.1:80",
+        "fe80::1",
+        "C:\\x",
+        "/a/b",
+        "w=S{1}",
+        "\x1b[3m",
+    ),
+)
+hard_line = st.lists(st.sampled_from(PIECES) | st.just(" "), max_size=30).map("".join)

@@ -2,13 +2,14 @@
 
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv import Concentration
-from distinctkv.streams import LogParser
+from distinctkv.streams import LogParser, templates
 from tests.streams.strategies import any_line, logs
 
 
@@ -117,3 +118,13 @@ def test_leaves_never_exceed_the_budget(lines, base, gain):
         parser.add(line)
         assert parser.n_leaves <= max(1, parser.budget)
         assert 0 <= parser.temperature <= 1
+
+
+@given(logs(), st.integers(1, 8))
+def test_a_line_is_found_again_when_its_values_are_no_longer_kept(lines, kept):
+    with patch.object(templates, "SETTLED", kept):
+        parser = LogParser()
+        ids = [parser.add(line).id for line in lines]
+        assert sum(row.count for row in parser.templates()) == len(lines)
+        now = [parser.match(line).id for line in lines]
+    assert [parser.resolve(number) for number in ids] == now

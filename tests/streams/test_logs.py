@@ -150,6 +150,10 @@ def test_values_that_never_end_are_counted_and_not_kept():
     parser.add_many(f"the user {name} logged in" for name in names)
     assert parser.n_leaves <= SETTLED
     assert [row.count for row in parser.templates()] == [len(names)]
+    assert (
+        parser.match("the user zoe logged in").id
+        == parser.match(f"the user {names[0]} logged in").id
+    )
 
 
 def test_the_answer_has_the_fields_of_drain3():

@@ -24,7 +24,6 @@ SHAPES = [
     ("blk_-1608", "<*>"),
     ("core.2275", "core.<*>"),
     ("enabled.....1", "enabled.....<*>"),
-    ("deadbeef", "<*>"),
     ("ssh2", "ssh2"),  # a value, written out until another is seen
     # hosts and addresses
     ("10.0.0.1:80", "<*>:<*>"),
@@ -44,7 +43,6 @@ SHAPES = [
     # what is assigned
     ("uid=0", "uid=<*>"),
     ("mode=none", "mode=none"),
-    ("name=Popup:1a2", "name=<*>"),
     ("ws=Source{1000},", "ws=<*>,"),
     ("size=Rect(0,", "size=Rect(<*>,"),
     ("PSR0=1f01", "PSR0=<*>"),

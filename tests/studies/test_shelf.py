@@ -6,6 +6,7 @@ import pytest
 
 from distinctkv.studies import shelf
 from distinctkv.studies.study import Scale, silent
+from tests.studies.tails import streams
 
 TINY = Scale("tiny", 0.01)
 
@@ -76,7 +77,13 @@ def test_all_results_of_a_folder_are_held_by_their_study(folder):
 
 @pytest.mark.parametrize(
     ("file", "counts"),
-    [("peers/h2o.py", True), ("rule.py", True), ("report/page.py", False), ("cli.py", False)],
+    [
+        ("peers/h2o.py", True),
+        ("rule.py", True),
+        ("report/page.py", False),
+        ("cli/parse.py", False),
+        ("streams/logs.py", True),
+    ],
 )
 def test_the_digest_changes_with_code_that_counts(tmp_path, monkeypatch, file, counts):
     copy = tmp_path / "distinctkv"
@@ -86,3 +93,18 @@ def test_the_digest_changes_with_code_that_counts(tmp_path, monkeypatch, file, c
     with (copy / file).open("a") as source:
         source.write("# changed\n")
     assert (shelf.code_digest.__wrapped__() != before) == counts
+
+
+def test_a_study_without_its_data_is_shelved_as_not_measured(tmp_path, seeds):
+    with streams(tmp_path / "data"):
+        made = shelf.measure("tau", seeds, TINY, tmp_path, silent)
+        found = shelf.find("tau", seeds, TINY, tmp_path)
+    assert made == found
+    assert (made.rows, made.passes, made.absent) == ((), True, ("movielens", "mimic", "synpuf"))
+
+
+def test_it_is_made_again_when_a_stream_arrives(tmp_path, seeds):
+    with streams(tmp_path / "data"):
+        shelf.measure("tau", seeds, TINY, tmp_path, silent)
+    with streams(tmp_path / "data", "mimic"):
+        assert shelf.find("tau", seeds, TINY, tmp_path) is None

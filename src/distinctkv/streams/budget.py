@@ -65,6 +65,8 @@ class Budget:
         """Go on from a snapshot, once the leaves are there."""
         heat, after, forgotten = state
         self.heat, self.heat_after, self.forgotten = float(heat), int(after), int(forgotten)
+        if not 0 <= self.heat <= 1:
+            raise ValueError(f"the temperature is {heat}, not in [0, 1]")
         self.start()
 
     def use(self, leaf: Leaf, lines: int) -> Leaf:

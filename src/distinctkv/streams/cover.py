@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from .lines import Key
 from .words import WILD
 
 
-class _Mask(NamedTuple):
-    """A pattern with its constants at hand."""
+class _Table(NamedTuple):
+    """Patterns with constants at the same places, by their constants."""
 
-    size: int
-    pattern: Key
+    size: int  # constants
     get: Callable[[Key], object]
-    constants: object
-
-    @classmethod
-    def of(cls, pattern: Key) -> Self:
-        places = [place for place, token in enumerate(pattern) if token != WILD]
-        get: Callable[[Key], object] = itemgetter(*places) if places else len
-        return cls(len(places), pattern, get, get(pattern))
+    patterns: dict[object, Key]
 
 
 class Cover:
@@ -35,30 +28,48 @@ class Cover:
     """
 
     def __init__(self, patterns: Iterable[Key] = ()) -> None:
-        self._by_first: defaultdict[str, list[_Mask]] = defaultdict(list)
-        for mask in sorted(map(_Mask.of, set(patterns)), key=itemgetter(0, 1)):
-            self._by_first["".join(mask.pattern[:1])].append(mask)
+        self._by_first: defaultdict[str, list[_Table]] = defaultdict(list)
+        tables: dict[tuple[str, tuple[int, ...]], _Table] = {}
+        for pattern in patterns:
+            places = tuple(place for place, token in enumerate(pattern) if token != WILD)
+            first = pattern[0] if pattern else WILD
+            if (first, places) not in tables:
+                get = itemgetter(*places) if places else len
+                table = tables[first, places] = _Table(len(places), get, {})
+                self._by_first[first].append(table)
+            table = tables[first, places]
+            table.patterns[table.get(pattern)] = pattern
+        for row in self._by_first.values():
+            row.sort(key=itemgetter(0))
 
     def all(self, key: Key) -> list[Key]:
         """The patterns that cover a key: by more holes, then by text."""
-        first = "".join(key[:1])
-        near = self._by_first.get(first, ())
-        masks = [mask for mask in near if mask.get(key) == mask.constants]
-        if first != WILD and (far := self._by_first.get(WILD)):
-            masks += [mask for mask in far if mask.get(key) == mask.constants]
-            masks.sort(key=itemgetter(0, 1))
-        return [mask.pattern for mask in masks]
+        found = [
+            (table.size, pattern)
+            for row in self._rows(key)
+            for table in row
+            if (pattern := table.patterns.get(table.get(key)))
+        ]
+        if len(found) > 1:
+            found.sort()
+        return [pattern for _, pattern in found]
 
     def first(self, key: Key) -> Key | None:
         """The first of all patterns that cover a key."""
-        found = None
-        for token in {*key[:1], WILD}:
-            for mask in self._by_first.get(token, ()):
-                if mask.get(key) == mask.constants:
-                    if found is None or mask[:2] < found[:2]:
-                        found = mask
+        found: tuple[int, Key] | None = None
+        for row in self._rows(key):
+            for size, get, patterns in row:
+                if found is not None and size > found[0]:
                     break
-        return None if found is None else found.pattern
+                pattern = patterns.get(get(key))
+                if pattern is not None and (found is None or (size, pattern) < found):
+                    found = size, pattern
+        return None if found is None else found[1]
+
+    def _rows(self, key: Key) -> Iterator[list[_Table]]:
+        for token in {*key[:1], WILD}:
+            if token in self._by_first:
+                yield self._by_first[token]
 
     def __bool__(self) -> bool:
         return bool(self._by_first)

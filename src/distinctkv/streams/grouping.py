@@ -73,9 +73,17 @@ class Grouping:
         return self._opened.first(key)
 
     def work_out(
-        self, keys: Collection[Key], seeds: Iterable[Key], tau: float, few: int
+        self,
+        keys: Collection[Key],
+        seeds: Iterable[Key],
+        tau: float,
+        few: int,
+        known: Iterable[Key] = (),
     ) -> list[Group]:
-        """Groups of keys; those that fit a seed are kept out of the others."""
+        """Groups of keys; those that fit a seed are kept out of the others.
+
+        ``known`` are patterns that were opened by keys which are no longer held.
+        """
         self._seeds = Cover(seeds)
         given: defaultdict[Key, Group] = defaultdict(lambda: Group([], []))
         free: list[Key] = []
@@ -84,7 +92,7 @@ class Grouping:
             (given[covering[-1]].keys if covering else free).append(key)
         for seed, group in given.items():
             group.patterns.append(seed)
-        opened = patterns(free, tau, few)
+        opened = patterns(free, tau, few).union(known)
         self._opened = Cover(opened)
         self.due = max(self._least, 2 * len(keys))
         self.load = Counter(pattern for key in keys if (pattern := self.pattern(key)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import product
 
 from .words import BLANK, CLOSE, COLLAPSED, OPEN, WILD, Word, cut
 
@@ -16,11 +17,16 @@ _UNITS = frozenset(
     "second seconds min mins minute minutes h hr hrs hour hours day days percent".split()
 )
 # A digit on its own stays where it belongs to a name: "md5(", "ssh2", "PSR0=".
-_digits = re.compile(r"\d[A-Za-z\d]+|\d(?![A-Za-z_]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}\d))")
+_digits = re.compile(r"[0-9](?:[A-Za-z0-9]+|(?![A-Za-z_]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9])))")
 _leading = re.compile(r"(?<![A-Za-z])[A-Za-z]+00(?![A-Za-z_.]*=)")
 _colours = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_user = re.compile(r"\b((?:for|by|of|as|from|invalid|illegal|unknown|new) user) ([A-Za-z_][\w.-]*)")
+_user = re.compile(
+    r"\b((?:for|by|of|as|from|invalid|illegal|unknown|new) user) ([A-Za-z_][\w.-]*(?<![.-]))"
+)
 _quoted = re.compile(r"(\"|(?<!\w)')[^\W\d]+(?: +[^\W\d]+)+\1")
+_agent = re.compile(r'(?<=")[A-Za-z][\w.-]*/\d[^"]*(?=")')  # a user agent
+_dump = re.compile(r"(?<!\S)(?:[\dA-Fa-f]{2} ){3,}[\dA-Fa-f]{2}(?!\S)")
+_byte = re.compile(r"\b[A-Fa-f]{2}\b")
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _CLOCK = r"(?:[ T:]+\d+:\d+(?::\d+)?(?:[.,]\d+)?(?: ?[AP]M)?)?"
 _ZONE = r"(?: (?:UTC|GMT|[A-Z]{1,3}[DS]T|[+-]\d+))?"
@@ -29,7 +35,10 @@ _date = re.compile(
     rf"{_MONTH} +\d+(?:,? +\d+(?!:))?{_CLOCK}{_ZONE}(?: \d+)?|"
     rf"\d+[ /-]{_MONTH}[ /-]\d+{_CLOCK}{_ZONE})\b"
 )
-_months = frozenset("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split())  # noqa: SIM905
+# A line without any of these words has neither a date nor a dump in which letters matter.
+_HINTS = frozenset("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()) | {  # noqa: SIM905
+    "".join(pair) for letters in ("abcdef", "ABCDEF") for pair in product(letters, repeat=2)
+}
 
 
 def collapse(line: str) -> str:
@@ -117,11 +126,13 @@ class Reader:
         if " user " in text:
             text = _user.sub(rf"\1 {OPEN}\2{CLOSE}", text)
         if '"' in text or "'" in text:
+            text = _agent.sub(_as_value, text)
             text = _quoted.sub(lambda found: found[0].replace(" ", BLANK), text)
         line = self._read(text)
-        if _months.isdisjoint(line.key):
+        if _HINTS.isdisjoint(line.key):
             return line
-        return self._read(_date.sub(_as_value, text))
+        found = _dump.sub(lambda dump: _byte.sub(_as_value, dump[0]), _date.sub(_as_value, text))
+        return line if found == text else self._read(found)
 
     def _read(self, text: str) -> Line:
         known, words = self._words, []

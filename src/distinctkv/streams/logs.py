@@ -14,13 +14,13 @@ from ..policy import Concentration
 from ..slots import Ints
 from . import saving
 from .budget import Budget
+from .intake import LONG, Intake
 from .leaves import Leaf
-from .lines import Key, Line, Reader, collapse, glue
+from .lines import Key, Line
 from .matches import LogMatch, LogTemplate, describe
 from .templates import Spot, Templates
 
-MEMO = 1 << 16  # lines remembered at most
-LONG = 1000  # characters: longer lines are not remembered, nor kept whole as examples
+KIND = "log parser"
 
 
 class LogParser:
@@ -61,23 +61,18 @@ class LogParser:
                 raise ValueError(f"{name} must be at least 1, got {number}")
         self.few, self.rare, self.max_line = few, rare, max_line
         self.seen = 0
-        self.truncated = 0
-        self._reader = Reader()
-        self._memo: dict[str, Leaf] = {}
+        self.note: dict[str, Any] = {}  # yours: JSON that is saved with the parser
+        self._intake = Intake(max_line)
         self._templates = Templates(self.concentration.tau, few, rare)
         self._budget = Budget(self.concentration, self._templates)
         self._bounded = self.concentration.bounded
 
     def add(self, line: str | bytes) -> LogMatch:
         """Take in one line; any text is a line, and bytes are read as UTF-8."""
-        if type(line) is not str or len(line) > self.max_line:
-            line, cut = self._enter(line)
-            self.truncated += cut
-        short = collapse(line)
-        leaf = self._memo.get(short) or self._memo.get(short := glue(short))
-        if leaf is not None and leaf.template is not None:
+        line, short, leaf = self._intake.recall(line)
+        if leaf is not None:
             return LogMatch(self._count(leaf), line)
-        read = self._reader.read(short)
+        read = self._intake.read(short)
         spot = self._templates.find(read.key)
         before, born = spot.template and spot.template.final().text, self._templates.born
         novelty = 0.0 if before is not None else self._templates.shelf.novelty(read.key)
@@ -89,14 +84,10 @@ class LogParser:
     def add_many(self, lines: Iterable[str | bytes]) -> Ints:
         """Take in lines; the id of each as it is after the last of them, -1 if evicted by then."""
         templates = []
-        for line in lines:
-            if type(line) is not str or len(line) > self.max_line:
-                line, cut = self._enter(line)
-                self.truncated += cut
-            short = collapse(line)
-            leaf = self._memo.get(short) or self._memo.get(short := glue(short))
-            if leaf is None or leaf.template is None:
-                read = self._reader.read(short)
+        for given in lines:
+            line, short, leaf = self._intake.recall(given)
+            if leaf is None:
+                read = self._intake.read(short)
                 leaf = self._place(line, short, read, self._templates.find(read.key))
             templates.append(self._count(leaf).template)
         finals = (template and template.final() for template in templates)
@@ -104,8 +95,8 @@ class LogParser:
 
     def match(self, line: str | bytes) -> LogMatch | None:
         """The template that a line belongs to, or None; nothing changes."""
-        text, _ = self._enter(line)
-        template = self._templates.find(self._reader.read(glue(collapse(text))).key).template
+        text, read = self._intake.read_whole(line)
+        template = self._templates.find(read.key).template
         return None if template is None else LogMatch(template.leaves[0], text)
 
     def templates(self) -> list[LogTemplate]:
@@ -120,8 +111,8 @@ class LogParser:
     def seed(self, templates: Iterable[str]) -> list[int]:
         """Know templates before their first line, and keep them for good; their ids."""
         keys = []
-        for text in templates:
-            read = self._reader.read(glue(collapse(text[: self.max_line])))
+        for given in templates:
+            text, read = self._intake.read_whole(given)
             self._templates.join(Leaf.of(read, text[:LONG], self.seen, seeded=True))
             keys.append(read.key)
         self._templates.settle()
@@ -144,7 +135,8 @@ class LogParser:
         for leaf in list(other._templates.leaves.values()):
             self._templates.join(leaf.later(self.seen, self._budget.pace))
         self._budget.join(other._budget, self.seen, other.seen)
-        self.seen, self.truncated = self.seen + other.seen, self.truncated + other.truncated
+        self.seen += other.seen
+        self._intake.truncated += other.truncated
         self._budget.start()
         self._budget.shrink(self.seen)
         self._templates.settle()
@@ -172,19 +164,22 @@ class LogParser:
             "counters": [self.seen, self.truncated],
             "budget": self._budget.state(),
             "born": self._templates.born,
+            "note": self.note,
         }
-        snapshot.save(path, "log parser", saving.dump(self._templates), state)
+        snapshot.save(path, KIND, saving.dump(self._templates), state)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The parser that was saved; a damaged or foreign file is refused."""
-        tensors, state = snapshot.load(path, "log parser")
+        tensors, state = snapshot.load(path, KIND)
         try:
             parser = cls(Concentration(**state["concentration"]), **state["setting"])
             saving.restore(parser._templates, tensors, state["born"])
-            parser.seen, parser.truncated = map(int, state["counters"])
+            parser.seen, parser._intake.truncated = map(int, state["counters"])
             parser._budget.restore(state["budget"])
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            parser.note = dict(state["note"])
+            parser._check()
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise snapshot.SnapshotError(f"{path} does not describe a parser: {error!r}") from error
         return parser
 
@@ -211,25 +206,33 @@ class LogParser:
         return self._budget.slots(self.seen)
 
     @property
+    def born(self) -> int:
+        """Templates opened so far, with those that became one or were evicted since."""
+        return self._templates.born
+
+    @property
     def n_leaves(self) -> int:
         """Leaves held now: what the budget bounds."""
         return len(self._templates.leaves)
+
+    @property
+    def truncated(self) -> int:
+        """Lines that were cut to ``max_line``."""
+        return self._intake.truncated
 
     @property
     def forgotten(self) -> int:
         """Lines in templates that were evicted."""
         return self._budget.forgotten
 
+    def _check(self) -> None:
+        """Every line is in a leaf or forgotten, and the last of them is not yet to come."""
+        held = sum(leaf.count for leaf in self._templates.leaves.values())
+        if self.seen != held + self.forgotten or self._budget.heat_after > self.seen:
+            raise ValueError(f"{self.seen} lines were seen, {held + self.forgotten} are accounted for")
+
     def _setting(self) -> tuple[float, int, float]:
         return self.concentration.tau, self.few, self.rare
-
-    def _enter(self, line: str | bytes) -> tuple[str, bool]:
-        """The line as text of bounded length, and whether it was cut."""
-        if isinstance(line, bytes):
-            line = line[: 4 * self.max_line + 4].decode("utf-8", "replace")
-        elif not isinstance(line, str):
-            raise TypeError(f"a line is str or bytes, got {type(line).__name__}")
-        return str(line[: self.max_line]), len(line) > self.max_line
 
     def _id(self, key: Key) -> int:
         template = self._templates.find(key).template
@@ -237,10 +240,7 @@ class LogParser:
 
     def _place(self, line: str, short: str, read: Line, spot: Spot) -> Leaf:
         leaf = self._templates.place(read, spot, line[:LONG], self.seen)
-        if len(short) <= LONG:
-            if len(self._memo) >= MEMO:
-                self._memo.clear()
-            self._memo[short] = leaf
+        self._intake.remember(short, leaf)
         return leaf
 
     def _count(self, leaf: Leaf) -> Leaf:

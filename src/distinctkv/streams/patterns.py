@@ -3,9 +3,8 @@
 A *hole* is a place where otherwise equal keys differ. It is a parameter when it takes more than
 ``few`` values, or when one of the values already is a wildcard; with fewer it is constant text.
 Keys may differ in no more than a part ``tau`` of their constants: that is the novelty of one to
-the other (paper, eq. 1, with matched tokens for the cosine). With more evidence they may differ
-more: by half as much again if every hole takes four times as many values, and short keys in one
-word alone if it takes twice as many, or four times as many if it is the first word.
+the other (paper, eq. 1, with matched tokens for the cosine). If every hole takes twice as many
+values they may differ twice as much, and short keys in one word.
 
 A *pattern* is a key with parameters. More keys open more patterns and never close one, so that
 keys which share a template go on sharing it.
@@ -16,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from functools import reduce
-from operator import xor
+from operator import eq, xor
 
 from .cover import Cover
 from .lines import Key
@@ -24,7 +23,7 @@ from .pairs import in_common
 from .words import WILD
 
 LONGEST = 128  # tokens: longer keys are compared as a whole only
-REACH = 1.5  # times tau, with more evidence
+MORE = 2  # times tau, if every hole takes so many times the values
 
 
 def novelty(key: Key, template: Key) -> float:
@@ -34,8 +33,10 @@ def novelty(key: Key, template: Key) -> float:
     0.3333333333333333
     """
     constants = len(template) - template.count(WILD)
-    missed = sum(a != b != WILD for a, b in zip(key, template, strict=True))
-    return missed / constants if constants else 0.0
+    shared: int = sum(map(eq, key, template))
+    if constants < len(template) and WILD in key:
+        shared -= sum(a == b == WILD for a, b in zip(key, template, strict=True))
+    return (constants - shared) / constants if constants else 0.0
 
 
 def patterns(keys: Collection[Key], tau: float, few: int) -> set[Key]:
@@ -60,10 +61,8 @@ def _single(keys: set[Key], tau: float, few: int) -> set[Key]:
     opened = set()
     for (pattern, place), taken in values.items():
         constants = len(pattern) - pattern.count(WILD)
-        if tau * (constants + 1) >= 1:
-            if _is_parameter(taken, few):
-                opened.add(pattern)
-        elif constants and len(taken) > (2 if place else 4) * few:
+        near = tau * (constants + 1) >= 1
+        if (near or constants) and _is_parameter(taken, few if near else MORE * few):
             opened.add(pattern)
     return opened
 
@@ -86,7 +85,7 @@ def _alike_but_one(keys: set[Key]) -> Iterator[tuple[Key, int]]:
 
 def _several(keys: set[Key], tau: float, few: int) -> set[Key]:
     """Patterns with several new holes, in which some pair of keys differs."""
-    candidates = in_common(keys, min(1.0, REACH * tau))
+    candidates = in_common(keys, min(1.0, MORE * tau), few)
     values: dict[Key, list[set[str]]] = {one: [set() for _ in one] for one in candidates}
     cover = Cover(candidates)
     for key in keys:
@@ -101,7 +100,7 @@ def _is_open(values: list[set[str]], tau: float, few: int) -> bool:
     constants = sum(taken != {WILD} for taken in values)
     if len(holes) <= tau * constants:
         return all(_is_parameter(taken, few) for taken in holes)
-    return all(len(taken) > 4 * few for taken in holes)
+    return all(len(taken) > MORE * few for taken in holes)
 
 
 def _is_parameter(values: set[str], few: int) -> bool:

@@ -38,27 +38,41 @@ def restore(templates: Templates, columns: dict[str, NDArray[Any]], born: int) -
     """Fill an empty set of templates with what was dumped."""
     templates.born = int(born)
     texts = json.loads(columns["texts"].tobytes())
-    held: dict[int, Template] = {}
-    for number, key, aliases in texts["templates"]:
-        held[number] = Template(int(number), _words(key), aliases=[*map(int, aliases)])
-        templates.restore(held[number])
+    held = {int(number): _template(int(number), *row) for number, *row in texts["templates"]}
+    ids = [number for one in held.values() for number in (one.id, *one.aliases)]
+    if len(set(ids)) < len(ids) or not all(0 <= number < templates.born for number in ids):
+        raise ValueError("an id was never given, or given twice")
     if held.keys() != set(texts["homes"]):
         raise ValueError("a template has no leaves, or a leaf no template")
+    if (columns["count"] < 0).any() or np.isnan(columns["usage"]).any():
+        raise ValueError("a leaf was used less than never")
+    for template in held.values():
+        templates.restore(template)
     for row, (saved, home) in enumerate(zip(texts["leaves"], texts["homes"], strict=True)):
         leaf = _leaf(*saved)
         for name in (*_NUMBERS, *_FLAGS):
             setattr(leaf, name, columns[name][row].item())
+        if leaf.key in templates.leaves or len(leaf.key) != len(held[home].key):
+            raise ValueError("two leaves have one key, or a leaf is not as long as its template")
         templates.hold(leaf, held[home])
     templates.settle()
+
+
+def _template(number: int, key: list[str], aliases: list[int]) -> Template:
+    return Template(number, _words(key), aliases=[*map(int, aliases)])
 
 
 def _leaf(
     key: list[str], places: list[int], spelt: list[str], marks: list[str], shape: str, example: str
 ) -> Leaf:
     spelling = Spelling(tuple(map(int, places)), _words(spelt), _words(marks))
-    if not len(places) == len(spelt) == len(marks) - 1 or max(places, default=-1) >= len(key):
+    if not len(places) == len(spelt) == len(marks) - 1 or not _within(places, len(key)):
         raise ValueError("a leaf is not spelt as its key says")
     return Leaf(_words(key), spelling, str(shape), str(example), 0)
+
+
+def _within(places: list[int], length: int) -> bool:
+    return all(-1 <= place < length for place in places)
 
 
 def _words(words: list[str]) -> tuple[str, ...]:

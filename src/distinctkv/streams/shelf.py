@@ -8,7 +8,7 @@ from .leaves import Leaf
 from .lines import Key
 from .patterns import novelty
 
-NEAR = 64  # keys among which the novelty of a new one is sought
+NEAR = 32  # keys among which the novelty of a new one is sought
 
 
 class Shelf:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from .cover import Cover
-from .grouping import Group, Grouping, common
+from .grouping import Grouping
 from .leaves import Leaf, Template
 from .lines import Key, Line
+from .naming import name
 from .shelf import Shelf
 from .spelling import Spelling
 from .subsume import subsumed
@@ -60,7 +61,8 @@ class Templates:
 
     def count(self, number: int) -> int:
         """Lines of the template with this id."""
-        return sum(leaf.count for leaf in self._by_id[number].all_leaves)
+        template = self._by_id[number]
+        return template.count + sum(part.count for part in template.parts)
 
     def resolve(self, number: int) -> int | None:
         """The id that a template goes by now; None if it was evicted or never there."""
@@ -128,11 +130,16 @@ class Templates:
         leaf.template = None
         self.shelf.remove(leaf)
         self._stale.add(len(leaf.key))
+        stood = template.final() is template
         template.leaves.remove(leaf)
         if not template.leaves:
             for number in (template.id, *template.aliases):
                 self._by_id.pop(number, None)
-            template.into = self._standing = None
+            template.into = None
+            if template.parts:
+                self._standing = None
+            elif self._standing is not None:
+                self._standing -= stood
 
     def fold(self, leaf: Leaf) -> Leaf | None:
         """Put a leaf and those that share its pattern into one; None if there are no others."""
@@ -199,8 +206,10 @@ class Templates:
     def _group(self, length: int) -> None:
         leaves, grouping = self.shelf.lengths[length], self._grouping(length)
         seeds = [key for key, leaf in leaves.items() if leaf.seeded]
-        groups = grouping.work_out(leaves, seeds, self._tau, self._few)
-        self._name(groups)
+        known = [key for key, leaf in leaves.items() if leaf.folded]
+        groups = grouping.work_out(leaves, seeds, self._tau, self._few, known)
+        name([[self.leaves[key] for key in group.keys] for group in groups], self._open)
+        self._standing = None
         grouping.homes = {
             pattern: template
             for group in groups
@@ -209,29 +218,9 @@ class Templates:
         }
         self._stale.discard(length)
 
-    def _name(self, groups: list[Group]) -> None:
-        """Give each group of leaves the oldest of the ids that they have."""
-        by_age = [[self.leaves[key] for key in group.keys] for group in groups]
-        for leaves in by_age:
-            leaves.sort(key=lambda leaf: leaf.first_seen)
-        by_age.sort(key=lambda leaves: leaves[0].first_seen)
-        homes = (leaf.template for leaves in by_age for leaf in leaves)
-        old = {template.id: template for template in homes if template}
-        heirs = {number: template.leaves[0] for number, template in old.items()}
-        for leaves in by_age:
-            ids = [leaf.template.id for leaf in leaves if leaf.template]
-            free = min((number for number in ids if number in old), default=None)
-            key = common(leaf.key for leaf in leaves)
-            template = self._open(key) if free is None else old.pop(free)
-            template.reshape(key, leaves)
-        for number, template in old.items():
-            heir = heirs[number].template
-            assert heir is not None
-            heir.inherit(template)
-        self._standing = None
-
     def _open(self, key: Key) -> Template:
         template = self._by_id[self.born] = Template(self.born, key)
         self.born += 1
-        self._standing = None
+        if self._standing is not None:
+            self._standing += 1
         return template

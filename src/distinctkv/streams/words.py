@@ -38,20 +38,28 @@ class Word(NamedTuple):
 _MARKS = r"""\s=:,;|()\[\]{}<>@"'%#!?*`"""
 _VALUE = r"""[^\s,;|"'()\[\]{}<>=]"""
 _HOST = r"[A-Za-z0-9_-]+"
+_DAY = r"(?:\d+[-/](?:\d+|[A-Z][a-z]{2})[-/](?:\d+[:T])?)?"
 # What a value looks like, and the text without which a word cannot have one.
-_VALUES = (
-    ("<*>", r"<\*>"),
-    (OPEN, rf"{OPEN}[^{CLOSE}]*{CLOSE}"),
-    ("://", r"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}]+"),  # a URL
-    ("@", rf"(?<![\w.+-])[\w.+-]+@{_HOST}(?:\.{_HOST})+"),  # an e-mail address
-    (":", r"(?<![\w:])[0-9A-Fa-f]{0,6}(?:::?[0-9A-Fa-f]{1,6}){2,}(?![\w:])"),  # MAC, IPv6, time
-    (":", r"(?<![\w.@/-])[a-z0-9-]+(?:\.[a-z0-9-]+)+(?=:\d)"),  # a host before its port
-    ("\\", r"(?:[A-Za-z]:|\\)?\\[^\s\"'<>|,;()\[\]]+"),  # a Windows path
-    ("/", r"(?<![\w.])(?:~|\.{1,2})?/(?!\d+(?:\.\d+){3})[^\s\"'<>|,;:=()\[\]{}]+"),  # not /IP
-    # What is assigned, with a digit in it or in the bracket that follows.
-    ("=", rf"(?<==){_VALUE}*\d{_VALUE}*(?:\{{[^\s{{}}]*\}}|\([^\s()]*\)|\[[^\s\[\]]*\])?"),
-    ("=", rf"(?<==){_VALUE}+(?:\{{[^\s{{}}]*\d[^\s{{}}]*\}}|\([^\s()]*\d[^\s()]*\))"),
-)
+_VALUES = {
+    "a wildcard": ("<*>", r"<\*>"),
+    "a value seen from the words around it": (OPEN, rf"{OPEN}[^{OPEN}{CLOSE}]*{CLOSE}"),
+    "a URL": ("://", r"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}]+"),
+    "an e-mail address": ("@", rf"(?<![\w.+-])[\w.+-]+@{_HOST}(?:\.{_HOST})+"),
+    "a MAC, an IPv6, a time after its date": (
+        ":",
+        rf"(?<![\w:]){_DAY}[0-9A-Fa-f]{{0,6}}(?:::?[0-9A-Fa-f]{{1,6}}){{2,}}(?![\w:])(?:[.,]\d+)?",
+    ),
+    "a host before its port": (":", r"(?<![\w.@/-])[a-z0-9-]+(?:\.[a-z0-9-]+)+(?=:\d)"),
+    "a Windows path": ("\\", r"(?:[A-Za-z]:|(?<!\w)\w+|\\)?\\[^\s\"'<>|,;()\[\]]+"),
+    "a path, but no /IP": (
+        "/",
+        r"(?<![\w./])(?:~|\.{1,2})?/(?!\d+(?:\.\d+){3})[^\s\"'<>|,;:=()\[\]{}]+",
+    ),
+    "what is assigned, with a digit in its bracket": (
+        "=",
+        rf"(?<==){_VALUE}+(?:\{{[^\s{{}}\d]*\d[^\s{{}}]*\}}|\([^\s()\d]*\d[^\s()]*\))",
+    ),
+}
 _token = re.compile(rf"[^{_MARKS}]+")
 _dots = re.compile(r"(\.\.+)")
 _empty = re.compile(r"(?<![^=:,])([(\[{])(?=[)\]}])")  # a bracket with nothing in or before it
@@ -61,7 +69,7 @@ _named = {
     "=": re.compile(r"[A-Za-z_][A-Za-z_.]*\d+[A-Za-z_.]*"),
 }
 _numbered = re.compile(r"([A-Za-z_]{2,}\.)\d+")
-_id = re.compile(r"((?:[\w-]*\w)?\d|[\w-]*\d[\w-]*\w)([,;]*)")
+_id = re.compile(r"(?=\D*\d)([\w-]*\w)([,;]*)")
 _name = re.compile(r"[A-Za-z_-]{2,}\d")
 _DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
 
@@ -75,8 +83,7 @@ def cut(word: str) -> Word:
     (('workerEnv.init',), ('ws', '<*>'), ('<*>',))
     """
     if word.isalpha():
-        token = _letters(word)
-        return Word((token,), (token,), (word,), ("", ""), token)
+        return Word((word,), (word,), (word,), ("", ""), word)
     if found := _id.fullmatch(word):  # the most common of words that were never seen
         text, mark = found.groups()
         spelt = _spell(text)
@@ -114,18 +121,13 @@ class _Cutting:
         return Word(tokens, spelt, texts, tuple(self.marks), shape)
 
 
-def _letters(text: str) -> str:
-    hexadecimal = len(text) >= 8 and not (text.strip("abcdef") and text.strip("ABCDEF"))
-    return WILD if hexadecimal else text
-
-
 def _spell(value: str) -> str:
     return value if _name.fullmatch(value) else WILD
 
 
 def _parts(word: str) -> Sequence[str]:
     """Plain text and values by turns."""
-    wanted = tuple(pattern for trigger, pattern in _VALUES if trigger in word)
+    wanted = tuple(pattern for trigger, pattern in _VALUES.values() if trigger in word)
     return _splitter(wanted).split(word) if wanted else (word,)
 
 
@@ -140,7 +142,7 @@ def _cut_plain(part: str, cutting: _Cutting) -> None:
         cutting.mark(part[start : found.start()])
         start, text = found.end(), found.group()
         if text.isalpha():
-            cutting.token(_letters(text), text)
+            cutting.token(text, text)
         elif part[start : start + 1] in _named and _named[part[start]].fullmatch(text):
             cutting.token(text, text)
         elif ".." in text:
@@ -161,7 +163,7 @@ def _cut_token(cutting: _Cutting, text: str) -> None:
         text = text[len(stem) + 1 :]
     valued = any(map(str.isdigit, text))
     head = len(text) - len(text.lstrip("/" if valued else ".-+~&$/\\"))
-    tail = len(text.rstrip(".-" if valued else ".~&$/\\"))
+    tail = len(text.rstrip(".-" if valued else ".-~&$/\\"))
     cutting.mark(text[:head])
     core = text[head:tail]
     cutting.token(WILD if valued or _looks_named(core) else core, core)
@@ -170,8 +172,9 @@ def _cut_token(cutting: _Cutting, text: str) -> None:
 
 
 def _looks_named(text: str) -> bool:
-    """Whether dots and slashes say that this is a host, a class or a path."""
+    """Whether dots and slashes say that this is a host, a class or a path, and no constant's name."""
     dots, slashes = text.count("."), text.count("/")
+    last = text.rpartition(".")[2]
     if dots >= 2 or slashes >= 2 or (dots and slashes):
-        return True
-    return bool(dots) and text.rpartition(".")[2].lower() in _DOMAINS
+        return not (dots and last.isupper())
+    return bool(dots) and last.lower() in _DOMAINS

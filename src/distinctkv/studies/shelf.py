@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from .. import __version__, snapshot
-from . import NAMES, load
-from .claims import check
-from .result import Result
+from . import NAMES, claims, load
+from .result import Result, Setting
 from .study import Progress, Scale
 
 # Parts of the package that no study's number depends on.
-ASIDE = ("report", "cli.py", "hf", "nn", "scale", "streams")
+ASIDE = ("report", "cli", "hf", "nn", "scale")
 
 
 def measure(
@@ -60,11 +59,31 @@ def held(folder: Path) -> dict[str, Result]:
     return found
 
 
+def unmeasured(
+    name: str, settings: Mapping[str, Setting], seeds: Sequence[int], absent: Sequence[str]
+) -> Result:
+    """The result of a study whose data is not on this machine: no rows, no claim judged."""
+    study = load(name)
+    result = Result(
+        study=name,
+        title=study.TITLE,
+        question=study.QUESTION,
+        reading=(),
+        rows=(),
+        settings=settings,
+        seeds=tuple(seeds),
+        absent=tuple(absent),
+    )
+    return conclude(result, 0.0)
+
+
 def conclude(result: Result, seconds: float) -> Result:
     """The result with its claims checked, and stamped with what made it."""
+    name, rows = result.study, result.rows
+    judged = claims.check(name, rows) if rows else claims.unmeasured(name)
     return replace(
         result,
-        claims=check(result.study, result.rows),
+        claims=judged,
         versions=versions(),
         seconds=round(seconds, 2),
     )

@@ -1,4 +1,4 @@
-"""The command line. Only click is imported here; a command brings in what it needs."""
+"""``distinctkv reproduce``: run the studies, print their tables, write the report."""
 
 from __future__ import annotations
 
@@ -9,25 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import __version__
-
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from .studies.result import Result
-    from .studies.study import Scale
+    from ..studies.result import Result
+    from ..studies.study import Scale
 
 FOLDER = click.Path(file_okay=False, writable=True, path_type=Path)
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
-@click.group()
-@click.version_option(__version__, prog_name="distinctkv")
-def main() -> None:
-    """A key-value memory that keeps distinct items, not tokens."""
-
-
-@main.command()
+@click.command("reproduce")
 @click.option("--only", metavar="NAME", multiple=True, help="Run this study (repeatable).")
 @click.option("--full/--quick", default=False, help="The paper's size, or a fifth of it (default).")
 @click.option("--out", type=FOLDER, default=Path("out"), show_default=True, metavar="DIR")
@@ -37,7 +29,7 @@ def main() -> None:
 @click.option(
     "--figure", type=FILE, metavar="PATH", help="Also write the first figure as an SVG file."
 )
-def reproduce(
+def command(
     only: tuple[str, ...],
     full: bool,
     out: Path,
@@ -51,13 +43,17 @@ def reproduce(
     Prints a table per study and writes DIR/STUDY.json and DIR/report.html. Studies already
     there, from the same code and settings, are not run again. Exits with 0 unless a claim that we
     say holds does not, or one that we contest is neither the paper's number nor ours.
+
+    Studies of real streams use those that are on this machine and fetch none (distinctkv data).
+    Where one is absent its claims are told as not measured, and change no exit code.
     """
-    from . import studies
-    from .studies.study import FULL, QUICK
+    from .. import studies
+    from ..studies.study import FULL, QUICK
 
     if listing:
+        width = max(12, *map(len, studies.NAMES))
         for name in studies.NAMES:
-            click.echo(f"{name:12} {studies.load(name).TITLE}")
+            click.echo(f"{name:{width}} {studies.load(name).TITLE}")
         return
     unknown = [name for name in only if name not in studies.NAMES]
     if unknown:
@@ -96,8 +92,8 @@ def _measure(
     """The results of the studies, found or made, each table printed; and whether Ctrl-C came."""
     from rich.console import Console
 
-    from .report.console import tables
-    from .studies import shelf
+    from ..report.console import tables
+    from ..studies import shelf
 
     screen = Console(highlight=False)
     results: list[Result] = []
@@ -117,17 +113,21 @@ def _measure(
 
 
 def _run(name: str, seeds: range, scale: Scale, out: Path, screen: Console) -> Result:
-    from .report.console import bar
-    from .studies import shelf
+    from ..data import DataDamaged
+    from ..report.console import bar
+    from ..studies import shelf
 
-    with bar(screen, name) as progress:
-        return shelf.measure(name, seeds, scale, out, progress)
+    try:
+        with bar(screen, name) as progress:
+            return shelf.measure(name, seeds, scale, out, progress)
+    except DataDamaged as error:
+        raise click.ClickException(f"{name}: {error}") from error
 
 
 def _publish(results: list[Result], out: Path, figure: Path | None) -> None:
     """Write the report, say where it is, and name what fails."""
-    from .report import figures, page, words
-    from .studies import NAMES, shelf
+    from ..report import figures, page, words
+    from ..studies import NAMES, shelf
 
     # The page shows every study in the folder, not only those asked for now.
     all_results = {**shelf.held(out), **{result.study: result for result in results}}
@@ -141,52 +141,5 @@ def _publish(results: list[Result], out: Path, figure: Path | None) -> None:
                 )
     click.echo(f"{words.tally(results)}. Report: {out / 'report.html'}")
     if figure:
-        figures.write_story(results[0], figure)
-        click.echo(f"Figure: {figure}")
-
-
-@main.group(invoke_without_command=True)
-@click.pass_context
-def data(context: click.Context) -> None:
-    """List the real streams: whether they are here, where, rows, licence.
-
-    They are looked for in the folder that DISTINCTKV_DATA names, then in the cache:
-    DISTINCTKV_CACHE, or distinctkv in your cache folder.
-    """
-    if context.invoked_subcommand:
-        return
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    from .data import catalogue
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("stream", "here", "rows", "licence"):
-        table.add_column(name, overflow="fold")
-    for entry in catalogue.entries():
-        absent = f"no; distinctkv data get {entry.name}"
-        rows = f"{entry.n_rows:,}" if entry.n_rows else "-"
-        here = f"{entry.where}\n{entry.note}".strip() if entry.where else absent
-        table.add_row(*(Text(cell) for cell in (entry.name, here, rows, entry.licence)))
-    Console(highlight=False).print(table)
-
-
-@data.command()
-@click.argument("name")
-def get(name: str) -> None:
-    """Fetch a stream into the cache, unless it is here.
-
-    NAME is movielens, loghub (all systems, or one: loghub/HDFS), mimic or synpuf.
-    """
-    from .data import DataMissing, catalogue
-
-    try:
-        for part in catalogue.members(name):
-            paths = part.get()
-            click.echo(f"{part.name}: {', '.join(map(str, paths.values()))}")
-    except DataMissing as error:
-        raise click.ClickException(str(error)) from error
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="NAME") from error
-    click.echo(f"Licence: {part.licence}")
+        drawn = figures.write_story(results, figure)
+        click.echo(f"Figure: {figure}" if drawn else "No figure: none of these studies has one")

@@ -1,0 +1,18 @@
+"""The command line. Only click is imported here; a command brings in what it needs."""
+
+from __future__ import annotations
+
+import click
+
+from .. import __version__
+from . import data, parse, reproduce, watch
+
+
+@click.group()
+@click.version_option(__version__, prog_name="distinctkv")
+def main() -> None:
+    """A key-value memory that keeps distinct items, not tokens."""
+
+
+for part in (reproduce, data, parse, watch):
+    main.add_command(part.command)

@@ -1,0 +1,174 @@
+"""Options that ``parse`` and ``watch`` share, and the job that they describe."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .stopping import Stop
+
+if TYPE_CHECKING:
+    from ..streams.job import Job
+    from ..streams.logs import LogParser
+
+Command = Callable[..., None]
+STATE = click.Path(dir_okay=False, writable=True, path_type=Path)
+CELL = 1 << 20  # bytes of text that are read, and then parsed, at a time
+OPTIONS: tuple[Any, ...] = (
+    click.option(
+        "--header",
+        metavar="REGEX|auto|none",
+        default="auto",
+        help="What stands before the message: found from the first lines (auto, the default), a "
+        "regular expression, or none. A group named message is the message, one named time says "
+        "when.",
+    ),
+    click.option(
+        "--state",
+        type=STATE,
+        metavar="PATH",
+        help="Go on from this file, and keep it up to date: after a kill nothing is lost and "
+        "nothing counts twice.",
+    ),
+    click.option(
+        "--budget",
+        type=click.IntRange(min=1),
+        metavar="SLOTS",
+        help="Keep at most so many templates and words seen in them. [default: no limit]",
+    ),
+    click.option(
+        "--gain",
+        type=click.FloatRange(min=0),
+        metavar="SLOTS",
+        help="With --budget: grant up to so many more while the log is new.",
+    ),
+    click.option(
+        "--metrics",
+        type=click.IntRange(0, 65535),
+        metavar="PORT",
+        help="Serve numbers for Prometheus on this port of 127.0.0.1; 0 takes any that is free.",
+    ),
+)
+
+
+def shared(command: Command) -> Command:
+    """Give a command the options."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def named(paths: Sequence[str]) -> list[str]:
+    """Files to read; standard input if there are none, and something is there."""
+    if not paths and sys.stdin.isatty():
+        raise click.UsageError("name a file to read, or - for standard input")
+    for path in paths:
+        if path != "-" and not os.path.exists(path):
+            raise click.BadParameter(f"there is no file {path}", param_hint="FILE")
+        if path != "-" and os.path.isdir(path):
+            raise click.BadParameter(f"{path} is a folder; name a file in it", param_hint="FILE")
+        if path != "-" and not os.access(path, os.R_OK):
+            raise click.BadParameter(f"{path} may not be read by you", param_hint="FILE")
+    return [*paths] or ["-"]
+
+
+def size(paths: Sequence[str]) -> int | None:
+    """Bytes in all files; None if it cannot be known."""
+    if not all(map(os.path.isfile, paths)):
+        return None
+    return sum(map(os.path.getsize, paths))
+
+
+@contextmanager
+def served(job: Job, port: int | None) -> Iterator[Callable[[], None]]:
+    """What to call when there are new numbers to serve; nothing if no port is given."""
+    if port is None:
+        yield lambda: None
+        return
+    from ..streams.history import Sample
+    from ..streams.metrics import Metrics, render
+
+    def publish() -> None:
+        parser = job.parser
+        metrics.publish(render(Sample.of(parser), job.tally, parser.forgotten))
+
+    try:
+        metrics = Metrics(port)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--metrics") from error
+    publish()
+    click.echo(f"metrics: http://127.0.0.1:{metrics.port}/metrics", err=True)
+    try:
+        yield publish
+    finally:
+        metrics.close()
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Say in a line what is wrong with a file."""
+    from ..snapshot import SnapshotError
+    from ..streams.unpacking import SourceError
+
+    try:
+        yield
+    except (SnapshotError, SourceError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def begin(
+    paths: Sequence[str],
+    header: str,
+    state: Path | None,
+    budget: int | None,
+    gain: float | None,
+    *,
+    follow: bool,
+    stop: Stop,
+    cell: int,
+) -> Job:
+    """The job, from the state where there is one."""
+    from ..streams.headers import Header
+    from ..streams.job import Job
+
+    if state is not None and not state.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {state.parent}", param_hint="--state")
+    parser = _parser(state, budget, gain)
+    job = Job(paths, parser, state=state, follow=follow, cell=cell, stop=stop)
+    if header == "none":
+        job.header = None
+    elif header == "auto":
+        job.guessing = job.parser.seen == 0 and job.header is None
+    else:
+        try:
+            job.header = Header(header)
+        except re.error as error:
+            raise click.BadParameter(
+                f"{header!r} is no regular expression: {error}", param_hint="--header"
+            ) from error
+    return job
+
+
+def _parser(state: Path | None, budget: int | None, gain: float | None) -> LogParser:
+    from ..policy import Concentration
+    from ..streams.logs import LogParser
+
+    if gain is not None and budget is None:
+        raise click.BadParameter("needs --budget, the slots granted always", param_hint="--gain")
+    held = LogParser.load(state) if state is not None and state.exists() else None
+    if budget is None:
+        return LogParser() if held is None else held
+    wanted = Concentration(tau=LogParser().concentration.tau, base=budget, gain=gain or 0.0)
+    if held is not None and held.concentration != wanted:
+        raise click.BadParameter(
+            f"{state} was begun with {held.concentration}; leave the option out to go on with it",
+            param_hint="--budget",
+        )
+    return LogParser(wanted) if held is None else held

@@ -1,0 +1,85 @@
+"""Templates as people and programs read them: a table, JSON lines, CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, astuple, fields
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..streams.listing import Row
+
+WIDE = 90  # columns, from which times have a column of their own
+
+
+def write_json(found: Iterable[Row]) -> None:
+    """One object per line."""
+    for row in found:
+        held = asdict(row)
+        if not row.first_time:
+            del held["first_time"], held["last_time"]
+        out().write(json.dumps(held, ensure_ascii=False) + "\n")
+
+
+def write_csv(found: Iterable[Row]) -> None:
+    """A table for other programs, with the first of the examples."""
+    writer = csv.writer(out(), lineterminator="\n")
+    from ..streams.listing import Row
+
+    writer.writerow([*(field.name for field in fields(Row)[:-1]), "example"])
+    writer.writerows([*astuple(row)[:-1], *row.examples[:1]] for row in found)
+
+
+def table(found: Sequence[Row], width: int) -> Table:
+    """A table for a terminal of some width: the template, an example, when it was seen."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..streams.listing import visible
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    made.add_column("count", justify="right", no_wrap=True)
+    made.add_column("share", justify="right", no_wrap=True)
+    if width >= WIDE:
+        made.add_column("first and last seen", no_wrap=True, style="dim")
+    made.add_column("template and example", ratio=1)
+    for row in found:
+        shown = [styled(row.template)]
+        if row.tells_more:
+            example = visible(row.examples[0])
+            shown.append(Text(example, style="dim", no_wrap=True, overflow="ellipsis"))
+        first, last = visible(row.first_time), visible(row.last_time)
+        if not first:
+            first, last = f"line {row.first_line:,}", f"line {row.last_line:,}"
+        seen = [Text(f"{first}\n{last}")]
+        if width < WIDE:
+            shown.append(Text(f"{seen.pop()}", style="dim"))
+        made.add_row(f"{row.count:,}", f"{row.share:.1%}", *seen, Group(*shown))
+    return made
+
+
+def styled(template: str) -> Text:
+    """A template with its values in a colour of their own."""
+    from rich.text import Text
+
+    from ..streams.listing import visible
+
+    text = Text(visible(template) or "(empty)", overflow="fold")
+    text.highlight_regex(r"<\*>", "cyan")
+    return text
+
+
+def out() -> TextIO:
+    """Standard output, in UTF-8 whatever the terminal is set to."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
+    return sys.stdout

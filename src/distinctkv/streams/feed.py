@@ -1,0 +1,129 @@
+"""Lines of files one after the other, in batches, and the place that each batch ends at."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from time import sleep
+
+from .places import Place, Trail, find
+from .sources import Source
+from .splitting import Splitter, Tally
+from .unpacking import SourceError
+
+CELL = 1 << 20  # bytes of text in a batch
+TICK = 0.2  # seconds between looks at a file that is followed
+REMEMBERED = 1000  # texts whose place is kept
+Batches = Generator[list[str], None, bool]
+
+
+class Feed:
+    """Batches of lines from files, from where they were left; ``-`` is standard input.
+
+    Batches end where the text says, not where a read happened to: a feed that goes on from a place
+    gives the batches that one without a break gives. Only what comes through a pipe, or from a
+    file that is followed, is given as it comes; such a feed gives empty batches while it waits.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        follow: bool = False,
+        places: Sequence[Place] = (),
+        tally: Tally | None = None,
+        cell: int = CELL,
+    ) -> None:
+        if follow and len(paths) > 1:
+            raise SourceError(f"only one file can be followed, got {len(paths)}")
+        self.tally = Tally() if tally is None else tally
+        self.damages: dict[str, str] = {}
+        self.rotations = 0
+        self.waiting = False  # whether all that is there was given
+        self._paths, self._follow, self._cell = paths, follow, cell
+        self._known, self._left = [*places], list[Place]()
+        self._source: Source | None = None
+        self._trail = Trail()
+        self._passed = 0
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for path in self._paths:
+            source, trail = find(Source(path), self._known)
+            while (yield from self._read(source, trail)):
+                self.rotations += 1
+                source, trail = (yield from self._reopen(path)), Trail()
+
+    @property
+    def live(self) -> bool:
+        """Whether lines are given as they come."""
+        return self._follow or (self._source is not None and not self._source.regular)
+
+    @property
+    def names(self) -> list[str]:
+        """What is read."""
+        return ["standard input" if path == "-" else path for path in self._paths]
+
+    @property
+    def name(self) -> str:
+        """What is being read."""
+        return self._source.name if self._source else ""
+
+    @property
+    def passed(self) -> int:
+        """Bytes of the files that were read, packed as they are."""
+        return self._passed + (self._source.passed if self._source else 0)
+
+    @property
+    def places(self) -> list[Place]:
+        """Where to go on, for the texts that were read last and can be read again."""
+        source = self._source
+        here = [Place.of(source, self._trail)] if source and source.regular else []
+        return [*self._known, *self._left, *here][-REMEMBERED:]
+
+    def _reopen(self, path: str) -> Generator[list[str], None, Source]:
+        """The file that took the name of another, once it can be read."""
+        while True:
+            try:
+                return Source(path)
+            except SourceError:
+                yield []
+                sleep(TICK)
+
+    def _read(self, source: Source, trail: Trail) -> Batches:
+        """The batches of a file; whether another took its name."""
+        self._source, self._trail = source, trail
+        try:
+            renewed = yield from self._batches(source, Splitter(self.tally))
+        finally:
+            source.close()
+        if source.damage:
+            self.damages[source.name] = source.damage
+        self._left += [Place.of(source, trail)] if source.regular else []
+        self._passed += source.passed
+        self._source = None
+        return renewed
+
+    def _batches(self, source: Source, splitter: Splitter) -> Batches:
+        follow, renewed = self._follow and source.regular, False
+        if follow and source.kind != "plain":
+            raise SourceError(f"{source.name} is {source.kind}; only plain text can be followed")
+        while True:
+            piece = self._piece(source, follow)
+            if piece:
+                self._trail.pass_by(piece)
+                self.waiting = False
+                yield splitter.push(piece)
+            elif piece is not None and (renewed or not follow):
+                break
+            elif not (renewed := follow and source.renewed()):
+                self.waiting = True
+                yield []
+                sleep(TICK if follow else 0)
+        self._trail.end()
+        yield splitter.end()
+        return renewed
+
+    def _piece(self, source: Source, follow: bool) -> bytes | None:
+        """The next bytes; none at the end; None if there may be some later."""
+        if source.regular and not follow:
+            return source.fill(self._cell - source.offset % self._cell)
+        return source.read(self._cell) if source.ready(TICK) else None

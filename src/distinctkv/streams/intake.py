@@ -1,0 +1,52 @@
+"""The door of a parser: lines as text of bounded length, and the leaves of lines seen before."""
+
+from __future__ import annotations
+
+from .leaves import Leaf
+from .lines import Line, Reader, collapse, glue
+
+MEMO = 1 << 16  # lines remembered at most
+LONG = 1000  # characters: longer lines are not remembered, nor kept whole as examples
+
+
+class Intake:
+    """Lines on their way in; those that collapse to the same text are read once."""
+
+    def __init__(self, max_line: int) -> None:
+        self.max_line = max_line
+        self.truncated = 0  # lines that were cut
+        self._reader = Reader()
+        self._memo: dict[str, Leaf] = {}
+
+    def enter(self, line: str | bytes) -> tuple[str, bool]:
+        """The line as text of bounded length, and whether it was cut."""
+        if isinstance(line, bytes):
+            line = line[: 4 * self.max_line + 4].decode("utf-8", "replace")
+        elif not isinstance(line, str):
+            raise TypeError(f"a line is str or bytes, got {type(line).__name__}")
+        return str(line[: self.max_line]), len(line) > self.max_line
+
+    def recall(self, line: str | bytes) -> tuple[str, str, Leaf | None]:
+        """The line as text, what it collapses to, and its leaf if that was seen before."""
+        if type(line) is not str or len(line) > self.max_line:
+            line, cut = self.enter(line)
+            self.truncated += cut
+        short = collapse(line)
+        leaf = self._memo.get(short) or self._memo.get(short := glue(short))
+        return line, short, None if leaf is None or leaf.template is None else leaf
+
+    def read(self, short: str) -> Line:
+        """A collapsed line cut into tokens."""
+        return self._reader.read(short)
+
+    def read_whole(self, line: str | bytes) -> tuple[str, Line]:
+        """A line as text and cut into tokens; nothing is counted."""
+        text, _ = self.enter(line)
+        return text, self._reader.read(glue(collapse(text)))
+
+    def remember(self, short: str, leaf: Leaf) -> None:
+        """Know the leaf of all lines that collapse to this text."""
+        if len(short) <= LONG:
+            if len(self._memo) >= MEMO:
+                self._memo.clear()
+            self._memo[short] = leaf

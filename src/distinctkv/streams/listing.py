@@ -1,0 +1,61 @@
+"""The templates of a job in the order in which people want to see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A template; lines are numbered from 1."""
+
+    id: int
+    template: str
+    count: int
+    share: float
+    first_line: int
+    last_line: int
+    first_time: str
+    last_time: str
+    examples: tuple[str, ...]
+
+    @property
+    def tells_more(self) -> bool:
+        """Whether the first example says what the template does not."""
+        return self.examples[0].split() != self.template.split()
+
+
+def listing(job: Job) -> list[Row]:
+    """The templates of a job, the most frequent first."""
+    when = job.sightings.time
+    lines = max(1, job.parser.seen)
+    found = [
+        Row(
+            template.id,
+            template.template,
+            template.count,
+            round(template.count / lines, 6),
+            template.first_seen + 1,
+            template.last_seen + 1,
+            when(template.first_seen),
+            when(template.last_seen),
+            template.examples,
+        )
+        for template in job.parser.templates()
+        if template.count
+    ]
+    return sorted(found, key=lambda row: (-row.count, row.id))
+
+
+def visible(text: str) -> str:
+    r"""Text that cannot speak to a terminal: control characters are spelt out.
+
+    >>> visible("red \x1b[31m and\ttab")
+    'red \\x1b[31m and tab'
+    """
+    if text.isprintable():
+        return text
+    text = text.replace("\t", " ")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

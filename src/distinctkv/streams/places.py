@@ -1,0 +1,75 @@
+"""How far a text was read, in a form that finds the text again."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import NamedTuple
+
+from .sources import HEAD, Source
+
+
+class Place(NamedTuple):
+    """An offset in a text, which is known again by its start and by what is before the offset.
+
+    Neither its name nor its packing matters: a log may be rotated and packed meanwhile. A text
+    that was shorter than `HEAD` must be the same file, though, for its start says little.
+    """
+
+    n_head: int
+    head: str
+    inode: int
+    offset: int
+    trail: str
+
+    @classmethod
+    def of(cls, source: Source, trail: Trail) -> Place:
+        """The end of the last whole line that was read."""
+        head = digest(source.head)
+        return cls(len(source.head), head, source.inode, trail.offset, digest(trail.before))
+
+    def may_fit(self, source: Source) -> bool:
+        """Whether the start of a text is right, so that it is worth going to the offset."""
+        known = self.n_head == HEAD or self.inode == source.inode
+        return known and digest(source.head[: self.n_head]) == self.head
+
+
+class Trail:
+    """The end of the last whole line in a text, and the bytes before it."""
+
+    def __init__(self, offset: int = 0, before: bytes = b"") -> None:
+        self.offset, self.before = offset, before
+        self._recent, self._read = before, offset
+
+    def pass_by(self, piece: bytes) -> None:
+        """Take note of the next piece of the text."""
+        if end := piece.rfind(b"\n") + 1:
+            self.before = (self._recent + piece[:end])[-HEAD:]
+            self.offset = self._read + end
+        self._recent = (self._recent + piece[-HEAD:])[-HEAD:]
+        self._read += len(piece)
+
+    def end(self) -> None:
+        """The text is over: what it ends with was a line, too."""
+        self.before, self.offset = self._recent, self._read
+
+
+def find(source: Source, places: list[Place]) -> tuple[Source, Trail]:
+    """A source that was just opened, or the same opened anew, at the place where it was left.
+
+    The place is taken out of the list.
+    """
+    for place in sorted(places, key=lambda place: -place.offset):
+        if not place.may_fit(source):
+            continue
+        before = source.skip(place.offset)
+        if source.offset == place.offset and digest(before) == place.trail:
+            places.remove(place)
+            return source, Trail(place.offset, before)
+        source.close()
+        source = Source(source.path)
+    return source, Trail()
+
+
+def digest(content: bytes) -> str:
+    """What stands for some bytes in a state file."""
+    return sha256(content).hexdigest()[:32]

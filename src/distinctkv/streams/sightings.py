@@ -1,0 +1,92 @@
+"""When the first and the last line of each template were logged, by the lines' own times."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+COARSE = 4096  # batches whose time is kept
+SPARE = 1000  # templates
+
+
+class Sightings:
+    """Times of the lines that are the first or the last of their template, and a few others.
+
+    Only those are kept: a log has more lines than fit in memory. A template that came about by
+    parting an older one may find only the time of the batch that its line was in.
+
+    >>> seen = Sightings()
+    >>> seen.note(0, [0, 0, 1, 0], ["9:00", "9:01", "9:02", "9:03"])
+    >>> seen.time(0), seen.time(3), seen.time(2)
+    ('9:00', '9:03', '9:02')
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[int, str]] = {}  # line and time by id
+        self._last: dict[int, tuple[int, str]] = {}
+        self._coarse: list[tuple[int, str]] = []
+        self._time = ""
+        self._at: dict[int, str] | None = None
+
+    def note(self, start: int, ids: Sequence[int], times: Sequence[str | None]) -> None:
+        """Take note of a batch that begins with this line; None is a line of the time before."""
+        if not times:
+            return
+        known = [*self._carried(times)] if None in times else cast(Sequence[str], times)
+        last = dict(zip(ids, range(len(ids)), strict=True))
+        self._last.update((one, (start + place, known[place])) for one, place in last.items())
+        if not last.keys() <= self._first.keys():
+            first = dict(zip(reversed(ids), range(len(ids) - 1, -1, -1), strict=True))
+            rows = {one: (start + place, known[place]) for one, place in first.items()}
+            self._first = rows | self._first
+        self._coarse.append((start, known[0]))
+        if len(self._coarse) > COARSE:
+            del self._coarse[1::2]
+        self._time, self._at = known[-1], None
+
+    def _carried(self, times: Sequence[str | None]) -> Iterator[str]:
+        time = self._time
+        for own in times:
+            time = time if own is None else own
+            yield time
+
+    def time(self, line: int) -> str:
+        """When a line was logged: exactly for first and last lines, else when its batch began."""
+        if self._at is None:
+            self._at = dict([*self._first.values(), *self._last.values()])
+        if line in self._at:
+            return self._at[line]
+        place = bisect_right(self._coarse, line, key=lambda row: row[0])
+        return self._coarse[place - 1][1] if place else ""
+
+    def prune(self, n_templates: int, resolve: Callable[[int], int | None]) -> None:
+        """Forget templates that are gone, if there are many more here than templates held."""
+        if len(self._last) <= SPARE + 4 * n_templates:
+            return
+        first: dict[int, tuple[int, str]] = {}
+        last: dict[int, tuple[int, str]] = {}
+        for number, row in self._last.items():
+            if (now := resolve(number)) is not None:
+                first[now] = min(self._first[number], first.get(now, row))
+                last[now] = max(row, last.get(now, row))
+        self._first, self._last, self._at = first, last, None
+
+    def state(self) -> dict[str, Any]:
+        """What a state file keeps."""
+        return {
+            "first": [[number, *row] for number, row in self._first.items()],
+            "last": [[number, *row] for number, row in self._last.items()],
+            "coarse": self._coarse,
+            "time": self._time,
+        }
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> Sightings:
+        """Go on from what was kept."""
+        seen = cls()
+        seen._first = {number: (line, time) for number, line, time in state["first"]}
+        seen._last = {number: (line, time) for number, line, time in state["last"]}
+        seen._coarse = [(line, time) for line, time in state["coarse"]]
+        seen._time = state["time"]
+        return seen

@@ -1,0 +1,127 @@
+"""A file, a pipe or an archive as one stream of text that can be left and taken up again."""
+
+from __future__ import annotations
+
+import os
+import select
+import stat
+import sys
+from typing import BinaryIO, cast
+
+from .unpacking import PIECE, Peeked, SourceError, Text, damages, unpack
+
+HEAD = 1024  # bytes at the start of a text, by which it is known again
+
+
+class Source:
+    """A text to read from its start or from a place in it; ``-`` is standard input.
+
+    ``offset`` counts bytes of text: unpacked, in UTF-8. Reading a damaged archive ends where the
+    damage begins, and ``damage`` says what it is.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.name = "standard input" if path == "-" else path
+        self._file = _open(path)
+        self._live = _has_number(self._file)
+        status = os.fstat(self._file.fileno()) if self._live else None
+        self.size = status.st_size if status and stat.S_ISREG(status.st_mode) else None
+        self.regular = self.size is not None and path != "-"
+        self.inode = status.st_ino if status is not None else 0
+        self.damage = ""
+        self.offset = 0
+        self._raw = Peeked(self._file)
+        try:
+            self._text = unpack(self._raw)
+            # A pipe has no place to come back to, and its first bytes may be long in coming.
+            self.head = self._text.bytes.peek(HEAD) if self.regular else b""
+        except SourceError as error:
+            self.close()
+            raise SourceError(f"cannot read {self.name}: {error}") from error
+        except damages() as error:
+            self.damage = str(error)
+            self._text, self.head = Text(self._raw, "damaged", 0), b""
+
+    @property
+    def kind(self) -> str:
+        """What the text is packed in, or plain."""
+        return self._text.kind
+
+    @property
+    def passed(self) -> int:
+        """Bytes of the file that were read, packed as they are."""
+        return self._raw.passed
+
+    def ready(self, seconds: float) -> bool:
+        """Whether there is something to read, or an end, within this time."""
+        if self.regular or not self._live or self.kind != "plain" or os.name == "nt":
+            return True
+        if self._raw.held:
+            return True
+        return bool(select.select([self._file], [], [], seconds)[0])
+
+    def read(self, n: int) -> bytes:
+        """What is there, up to ``n`` bytes; nothing at the end."""
+        try:
+            piece = b"" if self.damage else self._text.bytes.read(n)
+        except damages() as error:
+            self.damage = str(error) or type(error).__name__
+            return b""
+        if self.offset <= len(self.head) < HEAD:
+            self.head = (self.head[: self.offset] + piece)[:HEAD]
+        self.offset += len(piece)
+        return piece
+
+    def fill(self, n: int) -> bytes:
+        """Exactly ``n`` bytes, or fewer at the end."""
+        pieces, left = [], n
+        while left and (piece := self.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
+
+    def skip(self, offset: int) -> bytes:
+        """Go to a place, and say what is before it; an archive is unpacked up to there."""
+        if self.kind == "plain" and self.regular:
+            self.offset = max(0, offset - HEAD)
+            self._raw.seek(self._text.begin + self.offset)
+        before = b""
+        while self.offset < offset and (piece := self.read(min(offset - self.offset, PIECE))):
+            before = (before + piece)[-HEAD:]
+        return before
+
+    def renewed(self) -> bool:
+        """Whether another file has its name now, or this one was cut short: log rotation."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return False
+        return status.st_ino != self.inode or status.st_size < self._text.begin + self.offset
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self.path != "-":
+            self._file.close()
+
+
+def _open(path: str) -> BinaryIO:
+    if path == "-":
+        stdin = sys.stdin.buffer
+        return cast(BinaryIO, getattr(stdin, "raw", stdin))
+    try:
+        return cast(BinaryIO, open(path, "rb", buffering=0))
+    except IsADirectoryError:
+        raise SourceError(f"{path} is a folder; name a file in it") from None
+    except FileNotFoundError:
+        raise SourceError(f"there is no file {path}; - is standard input") from None
+    except OSError as error:
+        raise SourceError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _has_number(file: BinaryIO) -> bool:
+    try:
+        file.fileno()
+    except OSError:  # a stand-in for standard input
+        return False
+    return True

@@ -1,0 +1,173 @@
+"""Archives and encodings as UTF-8 text; what they are, their first bytes say, not their name."""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import lzma
+import sys
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
+
+PIECE = 1 << 16  # bytes read at once where it is not known how many are there
+
+
+class Readable(Protocol):
+    """Gives what is there, up to ``n`` bytes, and nothing at the end."""
+
+    def read(self, n: int, /) -> bytes:
+        """Some bytes."""
+
+
+class SourceError(ValueError):
+    """An input that cannot be read, and what to do about it."""
+
+
+class Peeked:
+    """Bytes that can be looked at before they are read; those that were read are counted.
+
+    >>> from io import BytesIO
+    >>> stream = Peeked(BytesIO(b"BZh is a mark"))
+    >>> stream.mark(b"PK", b"BZh"), stream.read(3), stream.passed
+    (b'BZh', b'BZh', 3)
+    """
+
+    def __init__(self, inner: Readable) -> None:
+        self.passed = 0
+        self._inner = inner
+        self._ahead = b""
+
+    @property
+    def held(self) -> bool:
+        """Whether there are bytes that were looked at and not read."""
+        return bool(self._ahead)
+
+    def peek(self, n: int) -> bytes:
+        """The next ``n`` bytes, or all there are."""
+        while len(self._ahead) < n and (piece := self._inner.read(PIECE)):
+            self._ahead += piece
+        return self._ahead[:n]
+
+    def mark(self, *marks: bytes) -> bytes | None:
+        """The mark that comes next; no more is read than it takes to know."""
+        while True:
+            for mark in marks:
+                if self._ahead.startswith(mark):
+                    return mark
+            possible = any(mark.startswith(self._ahead) for mark in marks)
+            wanted = len(self._ahead) + 1
+            if not possible or len(self.peek(wanted)) < wanted:
+                return None
+
+    def read(self, n: int = PIECE, /) -> bytes:
+        """What is there, up to ``n`` bytes."""
+        if self._ahead:
+            piece, self._ahead = self._ahead[:n], self._ahead[n:]
+        else:
+            piece = self._inner.read(n)
+        self.passed += len(piece)
+        return piece
+
+    def seek(self, offset: int) -> None:
+        """Go to a place in a file."""
+        self._ahead, self.passed = b"", offset
+        cast(BinaryIO, self._inner).seek(offset)
+
+
+class Text(NamedTuple):
+    """UTF-8 bytes, what they were made from, and where in a plain file they begin."""
+
+    bytes: Peeked
+    kind: str
+    begin: int
+
+
+class _Archive(Protocol):
+    def read1(self, n: int, /) -> bytes: ...
+
+
+class _Packed:
+    def __init__(self, unpacker: _Archive) -> None:
+        self._unpacker = unpacker
+
+    def read(self, n: int, /) -> bytes:
+        return self._unpacker.read1(n)
+
+
+class _Wide:
+    """UTF-16 as UTF-8; a wrong unit becomes U+FFFD."""
+
+    def __init__(self, inner: Readable, name: str) -> None:
+        self._inner = inner
+        self._decoder = codecs.getincrementaldecoder(name)("replace")
+
+    def read(self, n: int, /) -> bytes:
+        while piece := self._inner.read(max(1, n // 2)):  # two bytes may become three
+            if text := self._decoder.decode(piece):
+                return text.encode("utf-8", "replace")
+        return self._decoder.decode(b"", True).encode("utf-8", "replace")
+
+
+class _Zst:
+    """Frames of zst, one after the other; the package's own reader takes half a frame for all."""
+
+    def __init__(self, inner: Readable) -> None:
+        try:
+            from zstandard import ZstdDecompressor
+        except ImportError as error:
+            raise SourceError("to read zst, pip install 'distinctkv[zst]'") from error
+        self._inner = inner
+        self._new = ZstdDecompressor().decompressobj
+        self._frame, self._begun = self._new(), False
+        self._raw = self._text = b""
+
+    def read1(self, n: int, /) -> bytes:
+        while not self._text:
+            # Few bytes at a time: each four of them may be 128 KiB of text.
+            raw = self._raw or self._inner.read(2048)
+            if not raw and self._begun:
+                raise EOFError("zst ends before its end-of-frame")
+            if not raw:
+                return b""
+            self._text, self._raw, self._begun = self._frame.decompress(raw), b"", True
+            if self._frame.eof:
+                self._raw = self._frame.unused_data
+                self._frame, self._begun = self._new(), False
+        piece, self._text = self._text[:n], self._text[n:]
+        return piece
+
+
+_gzip = ("gzip", lambda inner: gzip.GzipFile(fileobj=inner))
+_bzip2 = ("bzip2", bz2.BZ2File)
+_ARCHIVES: Mapping[bytes, tuple[str, Callable[[Any], _Archive]]] = {
+    b"\x1f\x8b\x08": _gzip,
+    # How well it was packed, then a block or, of nothing, the end.
+    **{b"BZh%d1AY&SY" % level: _bzip2 for level in range(1, 10)},
+    **{b"BZh%d\x17rE8P\x90" % level: _bzip2 for level in range(1, 10)},
+    b"\xfd7zXZ\0": ("xz", lzma.LZMAFile),
+    b"\x28\xb5\x2f\xfd": ("zst", _Zst),
+}
+_WIDE = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+
+
+def unpack(raw: Peeked) -> Text:
+    """The text in a file, whatever it is packed in."""
+    text, kind, begin = raw, "plain", 0
+    if found := raw.mark(*_ARCHIVES):
+        kind, unpacker = _ARCHIVES[found]
+        text = Peeked(_Packed(unpacker(raw)))
+    if mark := text.mark(codecs.BOM_UTF8, *_WIDE):
+        begin = len(text.read(len(mark)))
+        if mark in _WIDE:
+            kind = "UTF-16" if kind == "plain" else kind
+            text = Peeked(_Wide(text, _WIDE[mark]))
+    return Text(text, kind, begin)
+
+
+def damages() -> tuple[type[Exception], ...]:
+    """What the unpackers raise on an archive that is not whole."""
+    zstandard = sys.modules.get("zstandard")
+    extra = (zstandard.ZstdError,) if zstandard else ()
+    return EOFError, OSError, lzma.LZMAError, zlib.error, *extra

@@ -1,0 +1,126 @@
+"""What a text is packed in is seen from its bytes; a place in it can be found again."""
+
+import gzip
+import io
+import os
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distinctkv.streams.sources import Source
+from distinctkv.streams.unpacking import Peeked, SourceError
+from tests.streams.packing import PACKED
+
+TEXT = "".join(f"line {number}: größe {number % 7}\n" for number in range(4000)).encode()
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Open content as a file whose name says nothing."""
+    sources = []
+
+    def open_file(content):
+        path = tmp_path / f"file{len(sources)}.dat"
+        path.write_bytes(content)
+        sources.append(Source(str(path)))
+        return sources[-1]
+
+    yield open_file
+    for source in sources:
+        source.close()
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_any_packing_is_read(opened, kind):
+    source = opened(PACKED[kind](TEXT))
+    assert source.kind == kind
+    assert source.fill(len(TEXT) + 1) == TEXT
+    assert source.damage == ""
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_place_is_found_again(opened, kind):
+    source = opened(PACKED[kind](TEXT))
+    before = source.skip(50_001)
+    assert before == TEXT[50_001 - 1024 : 50_001]
+    assert source.fill(1000) == TEXT[50_001:51_001]
+
+
+@pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz", "zst"])
+def test_archives_in_a_row_are_one_text(opened, kind):
+    pack = PACKED[kind]
+    assert opened(pack(b"one\n") + pack(b"two\n")).fill(100) == b"one\ntwo\n"
+
+
+def test_a_byte_order_mark_is_not_text(opened):
+    source = opened(b"\xef\xbb\xbfhello")
+    assert source.fill(100) == b"hello"
+    assert source.skip(2) == b"he"
+    assert source.fill(100) == b"llo"
+
+
+@pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz", "zst"])
+def test_a_damaged_archive_gives_what_is_whole(opened, kind):
+    packed = PACKED[kind](TEXT)
+    source = opened(packed[: len(packed) // 2])
+    found = source.fill(len(TEXT))
+    assert TEXT.startswith(found)
+    assert source.damage != ""
+    assert source.read(1) == b""
+
+
+def test_an_archive_with_nothing_in_it_is_damaged(opened):
+    source = opened(gzip.compress(b"text")[:5])
+    assert source.fill(10) == b""
+    assert source.damage != ""
+
+
+def test_zst_without_its_package_says_what_to_install(opened, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(SourceError, match=r"pip install 'distinctkv\[zst\]'"):
+        opened(PACKED["zst"](TEXT))
+
+
+def test_what_cannot_be_opened_is_refused(tmp_path):
+    with pytest.raises(SourceError, match="there is no file"):
+        Source(str(tmp_path / "none"))
+    with pytest.raises(SourceError, match="is a folder"):
+        Source(str(tmp_path))
+
+
+def test_a_file_that_may_not_be_read_is_refused(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(SourceError, match=r"cannot read .*: Permission denied"):
+        Source(str(tmp_path / "secret.log"))
+
+
+def test_a_pipe_is_read_as_it_comes(tmp_path):
+    reading, writing = os.pipe()
+    source = Source(f"/dev/fd/{reading}") if write(writing, b"first") else None
+    assert source.read(100) == b"first"
+    assert not source.ready(0.01)
+    write(writing, b"second")
+    assert source.ready(1)
+    assert source.read(100) == b"second"
+    os.close(writing)
+    assert source.ready(1)
+    assert source.read(100) == b""
+    source.close()
+    os.close(reading)
+
+
+def write(pipe, text):
+    return os.write(pipe, text)
+
+
+@given(st.binary(max_size=30), st.lists(st.binary(min_size=1, max_size=5), min_size=1))
+def test_looking_for_a_mark_takes_nothing_away(content, marks):
+    stream = Peeked(io.BytesIO(content))
+    found = stream.mark(*marks)
+    assert (found is not None) == content.startswith(tuple(marks))
+    assert b"".join(iter(stream.read, b"")) == content
