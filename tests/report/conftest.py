@@ -1,8 +1,10 @@
 """A small result in the shape of study ``recall``, made by hand."""
 
+from dataclasses import replace
+
 import pytest
 
-from distinctkv.studies.claims import judge
+from distinctkv.studies.claims import judge, set_down
 from distinctkv.studies.result import Measure, Result, Row, Series
 
 
@@ -48,3 +50,19 @@ def make_result():
 @pytest.fixture
 def result(make_result):
     return make_result()
+
+
+@pytest.fixture
+def partly(result):
+    """The same, with a row more that wants for data."""
+    row = Row("drugs", "Drugs", {}, "tau .5", "paper", absent="mimic")
+    claim = set_down("recall.table.drugs.recall", {"paper": 0.99, "within": 0.005})
+    rows, claims = (row, *result.rows), (*result.claims, claim)
+    return replace(result, study="toy", rows=rows, claims=claims, absent=("mimic",))
+
+
+@pytest.fixture
+def lacking(partly):
+    """A study that could not be measured at all."""
+    nothing = {"rows": (), "series": (), "reading": (), "claims": partly.claims[-1:]}
+    return replace(partly, study="recall", absent=("mimic", "synpuf"), **nothing)

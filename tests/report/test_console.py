@@ -49,3 +49,22 @@ def test_an_added_row_that_is_judged_shows_its_verdict(result):
     text = shown(replace(result, claims=(claim,)))
     assert "≠ recall: a tie" in text
     assert "added, not in the paper" not in text
+
+
+def test_a_row_without_data_has_dashes_and_says_why(partly):
+    text = shown(partly)
+    line = next(line for line in text.splitlines() if line.lstrip().startswith("Drugs"))
+    assert line.split()[1:] == ["–", "0.99", "–", "–"]
+    assert "○ not measured: data absent" in text
+    assert "distinctkv data get mimic" in text
+
+
+def test_a_study_without_data_says_so_and_what_to_do(lacking):
+    text = " ".join(shown(lacking).split())
+    assert "not measured: data absent" in text
+    assert "Data absent: mimic, synpuf. Run distinctkv data get NAME for each" in text
+
+
+def test_a_table_without_any_data_is_still_shown(partly):
+    rows = tuple(row for row in partly.rows if row.absent)
+    assert "Drugs" in shown(replace(partly, rows=rows, claims=partly.claims[-1:]))

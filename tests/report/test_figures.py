@@ -7,7 +7,7 @@ from distinctkv.report.picture import spaced
 
 
 def test_the_story_is_a_whole_svg_on_white(result, tmp_path):
-    figures.write_story(result, tmp_path / "story.svg")
+    assert figures.write_story([result], tmp_path / "story.svg")
     text = (tmp_path / "story.svg").read_text()
     ElementTree.fromstring(text)
     assert "fill: #ffffff" in text
@@ -15,14 +15,14 @@ def test_the_story_is_a_whole_svg_on_white(result, tmp_path):
 
 
 def test_words_in_a_figure_stay_words(result, tmp_path):
-    figures.write_story(result, tmp_path / "story.svg")
+    assert figures.write_story([result], tmp_path / "story.svg")
     text = (tmp_path / "story.svg").read_text()
     assert all(row.label in text for row in result.rows)
 
 
 def test_a_state_is_not_drawn_by_its_slots(result, tmp_path):
     rows = (replace(result.rows[2], name="fourier", label="A state"), *result.rows)
-    figures.write_story(replace(result, rows=rows), tmp_path / "story.svg")
+    assert figures.write_story([replace(result, rows=rows)], tmp_path / "story.svg")
     assert "A state" not in (tmp_path / "story.svg").read_text()
 
 
@@ -40,3 +40,10 @@ def test_names_that_would_meet_are_moved_apart():
     assert all(a - b >= 0.1 - 1e-12 for a, b in pairwise(placed))
     assert placed[0] == 1.0
     assert placed[-1] == 0.5
+
+
+def test_a_study_without_data_has_no_figure_and_the_next_one_stands_in(result, lacking, tmp_path):
+    assert figures.pictures(lacking) == ()
+    assert not figures.write_story([lacking], tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
+    assert figures.write_story([lacking, result], tmp_path / "story.svg")

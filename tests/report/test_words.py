@@ -67,3 +67,33 @@ def test_rows_that_differ_in_the_same_words_are_named_together(result):
 def test_a_study_that_agrees_leaves_no_doubt(result):
     claims = tuple(replace(claim, verdict="holds", kind="holds") for claim in result.claims)
     assert words.doubts(replace(result, claims=claims)) == []
+
+
+def test_what_was_not_measured_is_counted_apart(result, partly):
+    assert words.tally([partly]) == "1 of 1 claims hold; 1 claim not measured: data absent"
+    assert words.tally([result, partly, partly]).endswith("; 2 claims not measured: data absent")
+    assert words.score(partly) == "1 of 1 hold; 1 not measured: data absent"
+
+
+def test_without_data_nothing_holds(lacking):
+    assert words.tally([lacking]) == "no claims to check; 1 claim not measured: data absent"
+    assert words.score(lacking) == "1 not measured: data absent"
+
+
+def test_a_row_without_data_says_so_and_is_no_doubt(partly):
+    found = verdict(partly, "drugs")
+    assert (found.text, found.mark, found.passes) == ("not measured: data absent", "○", True)
+    assert words.cell(partly.rows[0], "recall") == "–"
+    assert words.doubts(partly) == []
+
+
+def test_the_way_out_is_named(result, lacking):
+    said = words.plea(lacking)
+    assert said.startswith("Data absent: mimic, synpuf. Run distinctkv data get NAME for each")
+    assert "DISTINCTKV_DATA" in said
+    assert words.plea(result) == ""
+
+
+def test_an_added_row_without_data_names_what_it_lacks(partly):
+    found = verdict(replace(partly, claims=()), "drugs")
+    assert (found.text, found.mark) == ("not measured: mimic absent", "○")

@@ -1,7 +1,7 @@
 import pytest
 
 from distinctkv import studies
-from distinctkv.studies.claims import check, claims_for, judge
+from distinctkv.studies.claims import check, claims_for, judge, unmeasured
 from distinctkv.studies.result import Measure, Row
 
 EXACT = {"paper": 0.90, "within": 0.02}
@@ -110,3 +110,28 @@ def test_every_claim_names_the_papers_number_and_its_tolerance(study):
 def test_where_the_paper_asks_for_no_less_more_will_do(mean, kind):
     wording = {"paper": 0.0, "within": 0.005, "least": True}
     assert judge("toy.table.dp.worst", Measure(mean, 0.0, 2), wording).kind == kind
+
+
+def test_a_claim_on_a_row_without_data_is_set_down_as_not_measured():
+    rows = (
+        Row("dp", "", {"recall": Measure(1.0, 0.0, 2)}, "", "cache"),
+        Row("dp_two", "", {}, "", "cache", absent="mimic"),
+    )
+    found = check("toy", rows, {"table": {"dp": {"recall": EXACT}, "dp_two": {"recall": EXACT}}})
+    assert [claim.kind for claim in found] == ["fails", "absent"]
+    assert (found[1].paper, found[1].measured) == (0.90, None)
+    assert found[1].verdict == "not measured: data absent"
+
+
+def test_absence_of_one_row_excuses_no_other():
+    rows = (Row("dp", "", {}, "", "cache", absent="mimic"),)
+    with pytest.raises(ValueError, match=r"toy\.table\.dp_two\.recall, which was not measured"):
+        check("toy", rows, {"table": {"dp_two": {"recall": EXACT}}})
+
+
+def test_without_data_every_claim_of_a_study_is_set_down():
+    found = unmeasured("tau")
+    assert len(found) == sum(
+        len(row) for table in claims_for("tau").values() for row in table.values()
+    )
+    assert {claim.kind for claim in found} == {"absent"}

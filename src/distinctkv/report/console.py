@@ -12,9 +12,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ..studies.result import Result, Row
+from ..studies.result import Result, Row, measures_of
 from ..studies.study import Progress as Watch
-from .words import paper, spread, verdict
+from .words import ABSENT, cell, paper, plea, seeds_behind, verdict
 
 # A name and what stands under it.
 Column = tuple[str, list[str]]
@@ -42,8 +42,10 @@ def tables(result: Result) -> Group:
 
     Settings and verdicts are printed below the numbers, so that both fit a narrow terminal.
     """
-    scale, n_seeds = result.settings.get("scale"), len(result.seeds)
-    made: list[RenderableType] = [Text(f"{result.title} ({scale}, {n_seeds} seeds)", style="bold")]
+    title = f"{result.title} ({result.settings.get('scale')}, {seeds_behind(result)})"
+    made: list[RenderableType] = [Text(title, style="bold")]
+    if result.absent:
+        made.append(Text(plea(result) if result.rows else f"{ABSENT}\n{plea(result)}", "yellow"))
     for name, rows in result.tables.items():
         claimed = frozenset(claim.measure for claim in result.claims_of(*rows))
         made.append(Numbers(result, rows, claimed, result.headings.get(name)))
@@ -75,8 +77,8 @@ class Numbers:
 
     def _columns(self) -> Iterator[list[Column]]:
         """Columns that stay together: a measure, and the paper's beside it."""
-        for measure in self.rows[0].measures:
-            together = [(measure, [spread(row.measures[measure]) for row in self.rows])]
+        for measure in measures_of(self.rows):
+            together = [(measure, [cell(row, measure) for row in self.rows])]
             if measure in self.claimed:
                 together.append(("paper", [paper(self.result, row, measure) for row in self.rows]))
             yield together

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .. import snapshot
 from ..studies.result import Result
-from . import adaptive, cost, frontier, kmeans, process, recall, stress, svg
+from . import (
+    adaptive,
+    adaptive_real,
+    cost,
+    domains,
+    frontier,
+    kmeans,
+    logs,
+    process,
+    real_frontier,
+    recall,
+    stress,
+    svg,
+    tau,
+)
 from .picture import Picture
 
 PICTURES: Mapping[str, Callable[[Result], tuple[Picture, ...]]] = {
     "recall": recall.pictures,
     "frontier": frontier.pictures,
+    "real_frontier": real_frontier.pictures,
+    "domains": domains.pictures,
+    "logs": logs.pictures,
+    "tau": tau.pictures,
     "kmeans": kmeans.pictures,
     "cost": cost.pictures,
     "adaptive": adaptive.pictures,
+    "adaptive_real": adaptive_real.pictures,
     "process": process.pictures,
     "stress": stress.pictures,
 }
@@ -23,10 +42,15 @@ PICTURES: Mapping[str, Callable[[Result], tuple[Picture, ...]]] = {
 
 def pictures(result: Result) -> tuple[Picture, ...]:
     """The figures of a study, the one that tells its story first."""
-    return PICTURES[result.study](result) if result.study in PICTURES else ()
+    drawn = result.study in PICTURES and result.rows
+    return PICTURES[result.study](result) if drawn else ()
 
 
-def write_story(result: Result, path: Path) -> None:
-    """The study's first figure as an SVG file."""
-    first = pictures(result)[0]
+def write_story(results: Sequence[Result], path: Path) -> bool:
+    """The first figure of the first study that has one, as an SVG file; whether there is one."""
+    drawn = [picture for result in results for picture in pictures(result)[:1]]
+    if not drawn:
+        return False
+    first = drawn[0]
     snapshot.replace(path, svg.standalone(first.paint, first.size).encode())
+    return True

@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from .. import snapshot
-from ..studies.result import Claim, Result, Row
+from ..studies.result import Claim, Result, Row, measures_of
 from . import words
 from .figures import pictures
 from .picture import Picture
@@ -26,7 +26,7 @@ class Table:
     @property
     def measures(self) -> tuple[str, ...]:
         """What the columns measure."""
-        return tuple(self.rows[0].measures)
+        return measures_of(self.rows)
 
     @property
     def claimed(self) -> frozenset[str]:
@@ -41,7 +41,8 @@ class Table:
     @property
     def n_seeds(self) -> int:
         """Seeds behind every mean."""
-        return min(measure.n for measure in self.rows[0].measures.values())
+        counts = [measure.n for row in self.rows for measure in row.measures.values()]
+        return min(counts, default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from ..studies.result import Claim, Kind, Measure, Result, Row
 
 # A sign for each kind of verdict; of several in a row, the first stands for it.
-MARKS: Mapping[Kind, str] = {"fails": "✗", "contested": "≠", "holds": "✓", "aside": "·"}
+MARKS: Mapping[Kind, str] = {
+    "fails": "✗",
+    "contested": "≠",
+    "holds": "✓",
+    "aside": "·",
+    "absent": "○",
+}
+ABSENT = "not measured: data absent"
 
 
 def number(value: float, like: float | None = None) -> str:
@@ -59,17 +66,20 @@ class Verdict:
 
 
 def verdict(result: Result, row: Row) -> Verdict:
-    """What we say of a row; nothing, if the paper says nothing.
+    """What we say of a row; nothing, if the paper says nothing and it was measured.
 
     Failures are named first; else the most particular wording stands for the row.
     """
     claims = result.claims_of(row)
     if not claims:
-        return Verdict("")
+        lacks = f"not measured: {row.absent} absent"
+        return Verdict(lacks, "absent") if row.absent else Verdict("")
     kind = next(kind for kind in MARKS if kind in {claim.kind for claim in claims})
     if kind == "fails":
         failed = ", ".join(claim.measure for claim in claims if not claim.passes)
         return Verdict(f"fails: {failed}", kind)
+    if kind == "absent":
+        return Verdict(ABSENT, kind)
     particular = [claim for claim in claims if claim.verdict != "holds"]
     said = "; ".join(f"{claim.measure}: {claim.verdict}" for claim in particular)
     return Verdict(said or "holds", kind)
@@ -87,19 +97,59 @@ def claim_on(result: Result, row: Row, measure: str) -> Claim | None:
     return next(found, None)
 
 
+def cell(row: Row, measure: str) -> str:
+    """What was measured, or a dash in a row whose data is absent."""
+    return spread(row.measures[measure]) if row.measures else "–"
+
+
 def tally(results: Sequence[Result]) -> str:
-    """How many claims hold, and how many we contest; those that we do not judge are not counted."""
-    kinds = [claim.kind for result in results for claim in result.claims if claim.judged]
-    if not kinds:
-        return "no claims to check"
-    hold = f"{kinds.count('holds')} of {len(kinds)} claims hold"
-    return f"{hold}, {kinds.count('contested')} contested" if "contested" in kinds else hold
+    """How many claims hold, how many we contest, and how many want for data.
+
+    Those that we do not judge are not counted.
+    """
+    claims = [claim for result in results for claim in result.claims]
+    kinds = [claim.kind for claim in claims if claim.judged]
+    said = f"{kinds.count('holds')} of {len(kinds)} claims hold" if kinds else "no claims to check"
+    if "contested" in kinds:
+        said += f", {kinds.count('contested')} contested"
+    without = sum(claim.kind == "absent" for claim in claims)
+    return f"{said}; {without} claim{'s' * (without != 1)} {ABSENT}" if without else said
 
 
 def score(result: Result) -> str:
-    """Claims that hold, of all that are judged in a study."""
+    """Claims that hold, of all that are judged in a study, and those that want for data."""
     kinds = [claim.kind for claim in result.claims if claim.judged]
-    return f"{kinds.count('holds')} of {len(kinds)} hold"
+    without = sum(claim.kind == "absent" for claim in result.claims)
+    said = [f"{kinds.count('holds')} of {len(kinds)} hold"] if kinds or not without else []
+    return "; ".join([*said, f"{without} {ABSENT}"] if without else said)
+
+
+def seeds_behind(result: Result) -> str:
+    """How many seeds the means have; a long study uses fewer than it is given.
+
+    >>> row = Row("dp", "", {"recall": Measure(1.0, 0.0, 3)}, "", "cache")
+    >>> seeds_behind(Result("toy", "", "", (), (row,), {}, tuple(range(10))))
+    '3 seeds'
+    """
+    counts = {measure.n for row in result.rows for measure in row.measures.values()}
+    fewest, most = min(counts, default=len(result.seeds)), max(counts, default=len(result.seeds))
+    return f"{fewest} to {most} seeds" if fewest < most else f"{most} seeds"
+
+
+def plea(result: Result) -> str:
+    """Which streams a study wants for, and how to get them; nothing if all were here.
+
+    >>> plea(Result("toy", "", "", (), (), {}, (), absent=("mimic",)))
+    'Data absent: mimic. Run distinctkv data get mimic, or let DISTINCTKV_DATA name its folder.'
+    """
+    if not result.absent:
+        return ""
+    one = len(result.absent) == 1
+    command = f"distinctkv data get {result.absent[0] if one else 'NAME'}"
+    return (
+        f"Data absent: {', '.join(result.absent)}. Run {command}{'' if one else ' for each'}, or "
+        f"let DISTINCTKV_DATA name {'its' if one else 'their'} folder."
+    )
 
 
 @dataclass(frozen=True, slots=True)

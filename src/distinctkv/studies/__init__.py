@@ -8,7 +8,20 @@ from typing import cast
 from .study import Study
 
 # In the order of the paper; a name is a module of this package.
-NAMES = ("recall", "frontier", "kmeans", "cost", "adaptive", "process", "stress")
+NAMES = (
+    "recall",
+    "frontier",
+    "real_frontier",
+    "domains",
+    "logs",
+    "tau",
+    "kmeans",
+    "cost",
+    "adaptive",
+    "adaptive_real",
+    "process",
+    "stress",
+)
 
 
 def load(name: str) -> Study:

@@ -46,18 +46,52 @@ def check(study: str, rows: Sequence[Row], claims: Claims | None = None) -> tupl
         for row in rows
         for name, measure in row.measures.items()
     }
-    claimed = {
+    claimed = _lines(study, claims)
+    absent = tuple(f"{study}.{row.table}.{row.name}." for row in rows if row.absent)
+    unmeasured = [name for name in claimed if name not in measured and not name.startswith(absent)]
+    if unmeasured:
+        raise ValueError(
+            f"claims.toml speaks of {min(unmeasured)}, which was not measured; "
+            f"there are {', '.join(measured)}"
+        )
+    return tuple(
+        judge(name, measured[name], wording) if name in measured else set_down(name, wording)
+        for name, wording in claimed.items()
+    )
+
+
+def unmeasured(study: str) -> tuple[Claim, ...]:
+    """Every claim on a study whose data is absent."""
+    lines = _lines(study, claims_for(study))
+    return tuple(set_down(name, wording) for name, wording in lines.items())
+
+
+def set_down(name: str, wording: Wording) -> Claim:
+    """A claim on what was not measured.
+
+    >>> set_down("toy.table.dp.recall", {"paper": 0.92, "within": 0.02}).verdict
+    'not measured: data absent'
+    """
+    return Claim(
+        id=name,
+        paper=wording["paper"],
+        measured=None,
+        spread=None,
+        tolerance=wording["within"],
+        source=wording.get("source", "ours"),
+        verdict="not measured: data absent",
+        kind="absent",
+    )
+
+
+def _lines(study: str, claims: Claims) -> Mapping[str, Wording]:
+    """The wordings by the id of their claim."""
+    return {
         f"{study}.{table}.{row}.{name}": wording
         for table, named in claims.items()
         for row, wordings in named.items()
         for name, wording in wordings.items()
     }
-    if absent := sorted(claimed.keys() - measured.keys()):
-        raise ValueError(
-            f"claims.toml speaks of {absent[0]}, which was not measured; "
-            f"there are {', '.join(measured)}"
-        )
-    return tuple(judge(name, measured[name], wording) for name, wording in claimed.items())
 
 
 def judge(name: str, ours: Measure, wording: Wording) -> Claim:

@@ -12,8 +12,9 @@ from typing import Any, Literal
 Setting = str | int | float
 # A row of the paper's table; one that we add to it; the cache itself.
 Role = Literal["paper", "added", "cache"]
-# What became of a number of the paper. One set aside is shown, and not judged.
-Kind = Literal["holds", "contested", "fails", "aside"]
+# What became of a number of the paper. One set aside is shown and not judged; one whose data is
+# absent was not measured.
+Kind = Literal["holds", "contested", "fails", "aside", "absent"]
 # Where a tolerance comes from: the paper's spread, the last digit it prints, or us.
 Source = Literal["spread", "rounding", "ours"]
 # Student's t, for 95 in 100, by degrees of freedom from 1; later ones follow from the last.
@@ -61,7 +62,8 @@ class Measure:
 class Row:
     """A line of a table: what was measured, and the setting it was measured at.
 
-    Rows of one ``table`` have the same measures; a study with one table need not name it.
+    Rows of one ``table`` have the same measures; a study with one table need not name it. A row
+    that could not be measured names the stream that is ``absent``, and has no measures.
     """
 
     name: str
@@ -70,6 +72,19 @@ class Row:
     setting: str
     role: Role
     table: str = "table"
+    absent: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a row that is both measured and not, or neither."""
+        if bool(self.measures) == bool(self.absent):
+            raise ValueError(
+                f"row {self.name!r} needs measures, or the name of the stream that is absent"
+            )
+
+
+def measures_of(rows: Sequence[Row]) -> tuple[str, ...]:
+    """What the columns of a table measure: what its first measured row has."""
+    return next((tuple(row.measures) for row in rows if row.measures), ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +108,8 @@ class Claim:
 
     id: str
     paper: float
-    measured: float
-    spread: float
+    measured: float | None  # None where the data is absent
+    spread: float | None
     tolerance: float
     source: Source
     verdict: str
@@ -108,7 +123,7 @@ class Claim:
     @property
     def judged(self) -> bool:
         """Whether it counts."""
-        return self.kind != "aside"
+        return self.kind not in ("aside", "absent")
 
     @property
     def table(self) -> str:
@@ -142,6 +157,7 @@ class Result:
     versions: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     headings: Mapping[str, str] = field(default_factory=dict)  # table -> what stands above it
+    absent: tuple[str, ...] = ()  # streams that were not on this machine
 
     @property
     def passes(self) -> bool:
@@ -188,5 +204,6 @@ def _rebuild(raw: Mapping[str, Any]) -> Result:
         "seeds": tuple(raw["seeds"]),
         "series": tuple(Series(**line) for line in series),
         "claims": tuple(Claim(**claim) for claim in raw["claims"]),
+        "absent": tuple(raw["absent"]),
     }
     return Result(**{**raw, **made})

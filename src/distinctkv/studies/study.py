@@ -1,4 +1,12 @@
-"""What a study offers, and how large it is run."""
+"""What a study offers, how large it is run, and what it does where its data is absent.
+
+A study of real streams never fetches them: it asks `absent` for those it needs, by the names that
+``distinctkv data get`` takes. Without any of them it returns ``shelf.unmeasured(...)``; where only
+some rows need what is not here, it gives those as ``Row(..., measures={}, absent="mimic")`` and
+passes ``absent=`` to its `Result`. The claims on them are then "not measured": told, counted apart,
+and neither held nor failed. ``settings`` has ``"data": sources(...)``, so that a result is made
+again when a stream arrives or is read from another file.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ..data import catalogue, loghub
 from .result import Result, Setting
 
 # Told, as the run goes on, how many of how many steps are done.
@@ -41,6 +50,7 @@ class Study(Protocol):
     """A module with these names."""
 
     TITLE: str
+    QUESTION: str
 
     def settings(self, scale: Scale) -> Mapping[str, Setting]:
         """Every number that decides the result, the seeds apart."""
@@ -51,3 +61,23 @@ class Study(Protocol):
 
 def silent(done: int, total: int) -> None:
     """Progress that nobody watches."""
+
+
+def absent(*names: str) -> tuple[str, ...]:
+    """Those of the named streams that are not on this machine; nothing is fetched.
+
+    ``loghub`` is here when any of its systems is, ``loghub/HDFS`` when that one is.
+    """
+    return tuple(name for name in names if not _files(name))
+
+
+def sources(*names: str) -> str:
+    """The files that each of the named streams is read from, or "absent", as a setting."""
+    return "; ".join(f"{name}: {', '.join(_files(name)) or 'absent'}" for name in names)
+
+
+def _files(name: str) -> tuple[str, ...]:
+    if name == "loghub":
+        return loghub.present()
+    # A system of Loghub is here with its original truth; the corrected one comes second.
+    return tuple(catalogue.members(name)[0].find() or ())

@@ -1,0 +1,82 @@
+import pytest
+
+from distinctkv import Cache, Concentration
+from distinctkv.data import movielens
+from distinctkv.studies import real_frontier as study
+from distinctkv.studies.keyed import Keyed, answered
+from distinctkv.studies.result import Result
+from distinctkv.studies.study import FULL, QUICK, absent
+from tests.studies.tails import small_frontier, streams
+
+
+@pytest.fixture(scope="module")
+def small(seed):
+    return small_frontier(seed)
+
+
+@pytest.fixture(scope="module")
+def found(small):
+    return {(row.table, row.name): row.measures for row in small.rows}
+
+
+def test_the_cache_has_a_slot_for_each_movie_and_knows_it(found):
+    point = found["points", "dp_plain"]
+    assert point["slots"].mean == pytest.approx(400, abs=2)
+    assert point["recall"].mean > 0.99
+
+
+def test_recency_forgets_what_came_long_ago(found):
+    assert found["budgets", "recency"]["347"].mean < 0.7
+
+
+def test_redundancy_eviction_keeps_as_many_movies_as_it_has_slots(found):
+    known = 347 / 400
+    assert found["budgets", "redundancy"]["347"].mean == pytest.approx(known, abs=0.06)
+
+
+def test_what_is_popular_is_kept_sooner(found):
+    point = found["points", "recency"]
+    assert point["by rating"].mean > point["recall"].mean
+
+
+def test_the_strongest_policy_is_named_with_its_setting(small, found):
+    best = small.tables["best"][0]
+    everyone = [found["points", name]["recall"].mean for name in study.EVICTING]
+    assert best.measures["recall"].mean == max(everyone)
+    assert best.setting.startswith("B=1600")
+
+
+def test_every_row_has_its_bytes_and_its_setting(small):
+    assert all(row.setting and row.measures["bytes"].mean > 0 for row in small.tables["points"])
+
+
+def test_a_result_can_be_read_back(small):
+    assert Result.from_json(small.to_json()) == small
+
+
+def test_without_movielens_nothing_is_measured(seed, tmp_path):
+    with streams(tmp_path):
+        result = study.run((seed, seed + 1), QUICK)
+    assert (result.rows, result.absent) == ((), ("movielens",))
+    assert {claim.kind for claim in result.claims} == {"absent"}
+
+
+@pytest.mark.data
+def test_the_movies_have_a_slot_each(rng):
+    if absent("movielens"):
+        pytest.skip("MovieLens is not on this machine")
+    cache = Cache(Concentration.fixed(study.PLAIN))
+    right = answered(cache, Keyed(movielens.load().head(study.EVENTS)).draw(rng))
+    assert len(right) == 1388
+    assert len(cache) == pytest.approx(1385, abs=6)
+    assert right.mean() > 0.99
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [QUICK, FULL])
+def test_the_papers_frontier_is_as_we_say(scale):
+    if absent("movielens"):
+        pytest.skip("MovieLens is not on this machine")
+    result = study.run(range(10), scale)
+    assert [claim.id for claim in result.claims if not claim.passes] == []
