@@ -159,7 +159,9 @@ def stream(found: list[System], n_lines: int, torn: bool) -> Result:
     mine = _run(parser.add, chunks(), float("inf"))
     result = {"ours": mine, "leaves": parser.n_leaves, "templates": len(parser)}
     result["settle"] = timed(parser.templates)[1].cpu
-    result["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    result["megabytes"] = _megabytes()
+    _run(parser.add, mixed(lines, 2 * n_lines, torn, seed=1), float("inf"))
+    result["leaves, three times"], result["megabytes, three times"] = parser.n_leaves, _megabytes()
     rivals = {"masked": drain3(True), "masked, 1,024 at most": drain3(True, limit=1024)}
     for name, add in rivals.items():
         result[name] = _run(add, chunks(), PATIENCE)
@@ -167,9 +169,15 @@ def stream(found: list[System], n_lines: int, torn: bool) -> Result:
              f"{mine['rate'] / run['rate']:.1f}x"]
             for name, run in result.items() if isinstance(run, dict)]  # fmt: skip
     table(["", "lines", "lines/s", "at the end", "ours is faster"], rows)
-    print(f"  {parser.n_leaves:,} leaves, {result['templates']:,} templates, worked out in "
-          f"{result['settle']:.1f} s; {result['megabytes']:.0f} MB at most")  # fmt: skip
+    print(f"  {result['leaves']:,} leaves, {result['templates']:,} templates, worked out in "
+          f"{result['settle']:.1f} s; {result['megabytes']:.0f} MB at most\n  after three times as "
+          f"many lines: {result['leaves, three times']:,} leaves, "
+          f"{result['megabytes, three times']:.0f} MB at most")  # fmt: skip
     return result
+
+
+def _megabytes() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def _run(add: Callable[[str], Any], chunks: Iterable[list[str]], patience: float) -> Result:
@@ -203,6 +211,9 @@ def main() -> None:
     verdict(f"{faster:.1f}x Drain3 with its example masking >= 5x", faster >= 5)
     slower = one["ours"]["first"] / one["ours"]["last"]
     verdict(f"from the first 10,000 lines to the last, {slower:.2f}x slower <= 1.5x", slower <= 1.5)
+    grown = one["megabytes, three times"] - one["megabytes"]
+    verdict(f"from {short(n_lines)} to {short(3 * n_lines)} lines, {grown:.0f} MB more <= 16",
+            grown <= 16)  # fmt: skip
     print(f"\n{short(n_lines)} torn lines, in which any word may be fresh (no target)")
     result["torn"] = stream(found, n_lines, torn=True)
     keep("logs", result)

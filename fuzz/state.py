@@ -1,4 +1,4 @@
-"""Saved parsers that were tampered with: they are refused, or they work."""
+"""Saved parsers and jobs that were tampered with: they are refused, or they work."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from .drive import instrumented, main
 with instrumented():
     from distinctkv import Concentration, SnapshotError, snapshot
     from distinctkv.streams import LogParser
+    from distinctkv.streams.headers import Header
+    from distinctkv.streams.job import Job
 
 KIND = "log parser"
 ODD = (
@@ -46,11 +48,26 @@ def _good() -> bytes:
     parser = LogParser(Concentration.surprise(0.3, base=20))
     parser.seed(["shut <*>"])
     parser.add_many(f"the user {name} logged in" for name in ("ann", "bob", "cas", "dee", "eve"))
-    parser.add_many(["open 5", "open 6", ""])
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state"
-        parser.save(path)
+        job = Job([_log(folder)], parser, state=path)
+        job.header = Header(r"(?P<time>\S+) ", ["time"])
+        _finish(job)
         return path.read_bytes()
+
+
+def _log(folder: str) -> str:
+    """A log to read, the same in each folder."""
+    path = Path(folder) / "log"
+    path.write_text("9:01 open 5\n9:02 open 6\n\n")
+    return str(path)
+
+
+def _finish(job: Job) -> None:
+    """Read what is left."""
+    for batch in job:
+        job.take(batch)
+    job.save()
 
 
 def seeds() -> tuple[bytes, ...]:
@@ -64,7 +81,7 @@ def seeds() -> tuple[bytes, ...]:
     return b"\0" + _good(), b"\1" + texts, b"\2" + described, *spoilt
 
 
-def _spots(tree: Any) -> Iterator[tuple[Any, Any]]:
+def _spots(tree: object) -> Iterator[tuple[Any, Any]]:
     """Every list or dictionary in a JSON tree, with each place in it."""
     places = enumerate(tree) if isinstance(tree, list) else getattr(tree, "items", tuple)()
     for place, below in list(places):
@@ -72,7 +89,7 @@ def _spots(tree: Any) -> Iterator[tuple[Any, Any]]:
         yield from _spots(below)
 
 
-def _spoil(tree: Any, choices: bytes) -> None:
+def _spoil(tree: object, choices: bytes) -> None:
     """Put odd values at some places of a JSON tree."""
     for where, what in zip(choices[::2], choices[1::2], strict=False):
         spots = list(_spots(tree))
@@ -124,6 +141,12 @@ def target(data: bytes) -> None:
         assert parser.seen == sum(row.count for row in before) + parser.forgotten
         parser.save(path)
         assert LogParser.load(path).templates() == before
+        try:
+            job = Job([_log(folder)], parser, state=path)
+        except SnapshotError:
+            return
+        _finish(job)
+        _finish(Job([_log(folder)], LogParser.load(path), state=path))
         assert parser.add("the user fay logged in").id == parser.match("the user fay logged in").id
 
 

@@ -92,6 +92,24 @@ def test_a_spreadsheet_can_read_it(tmp_path):
     assert (row["count"], row["example"]) == ("2", 'said "hello, there" 7')
 
 
+def test_a_carriage_return_does_not_part_a_row(tmp_path):
+    path = tmp_path / "app.log"
+    path.write_bytes(b"10%\rdone\n")
+    printed = parse(path, "--csv", "--header", "none").stdout_bytes.decode()
+    [row] = csv.DictReader(io.StringIO(printed, newline=""))
+    assert row["example"] == "10%\rdone"
+
+
+@pytest.mark.parametrize("first", "=+-@\t\r")
+def test_a_line_is_no_formula(tmp_path, first):
+    path = tmp_path / "app.log"
+    path.write_bytes(f"{first}cmd|' /C calc'!A0\n".encode())
+    printed = parse(path, "--csv", "--header", "none").stdout_bytes.decode()
+    [row] = csv.DictReader(io.StringIO(printed, newline=""))
+    assert row["example"] == f"'{first}cmd|' /C calc'!A0"
+    assert not row["template"].startswith(first)
+
+
 ODD = b"one\r\n\r\n\0nul\n\xff\xfe not text\n" + b"x" * 10_000_000 + b"\nthe end"
 
 
@@ -150,7 +168,7 @@ def test_what_is_no_file_is_refused(path, said):
 def test_a_file_that_may_not_be_read_is_refused(doors, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     answer = parse(doors)
-    assert answer.exit_code == 2
+    assert answer.exit_code == 1
     assert "may not be read by you" in answer.stderr
 
 
@@ -222,16 +240,26 @@ def test_a_file_that_is_no_state_is_refused_and_kept(doors, tmp_path, content, s
     answer = parse(doors, "--state", state)
     assert answer.exit_code == 1
     assert said in answer.stderr
+    assert "the state cannot be used" in answer.stderr
+    assert "delete it to start anew" in answer.stderr
     assert state.read_bytes() == content
 
 
 def test_a_note_that_is_no_place_is_refused(doors, tmp_path):
     parser, state = LogParser(), tmp_path / "mine.state"
-    parser.note = {"places": 7}
+    parser.note = {"distinctkv parse": {"places": 7}}
     parser.save(state)
     answer = parse(doors, "--state", state)
     assert answer.exit_code == 1
     assert "does not say how far it was" in answer.stderr
+
+
+def test_a_note_of_your_own_is_kept(doors, tmp_path):
+    parser, state = LogParser(), tmp_path / "mine.state"
+    parser.note = {"mine": 1}
+    parser.save(state)
+    assert parse(doors, "--state", state).exit_code == 0
+    assert LogParser.load(state).note["mine"] == 1
 
 
 def test_a_folder_that_is_not_there_is_refused_before_the_work(doors, tmp_path):
@@ -265,7 +293,9 @@ def test_a_state_keeps_its_budget(doors, tmp_path):
     assert parse(doors, "--state", state).exit_code == 0
     answer = parse(doors, "--state", state, "--budget", 8)
     assert answer.exit_code == 2
-    assert "leave the option out" in answer.stderr
+    assert "was begun with a budget of 9 slots; leave the option out" in answer.stderr.replace(
+        "\n", " "
+    )
 
 
 def test_a_gain_needs_a_budget(doors):

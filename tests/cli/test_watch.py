@@ -9,12 +9,15 @@ from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from distinctkv.cli import main, watch
 from distinctkv.cli.view import View, spark
 from distinctkv.policy import Concentration
+from distinctkv.report import watching
 from distinctkv.streams import LogParser
+from distinctkv.streams.history import Sample
 from distinctkv.streams.job import Job
 from tests.cli.logs import HASTE, log, objects, start
 from tests.cli.terminal import on_terminal
@@ -192,3 +195,31 @@ def test_bars_show_the_whole_range():
     assert spark([0.0, 0.5, 1.0], 1.0) == "▁▅█"
     assert spark([]) == ""
     assert spark([0, 0]) == "▁▁"
+
+
+@pytest.mark.parametrize("width", [60, 70, 100])
+def test_sparklines_show_the_newest(tmp_path, seed, width):
+    path = tmp_path / "a-name-that-is-longer-than-the-place-it-has-on-a-narrow-terminal.log"
+    path.write_text(log(3000, seed))
+    job = Job([str(path)], LogParser())
+    with View(job, Console(file=io.StringIO(), width=width, height=40)) as view:
+        for found in watch.watched(job, learning=False):
+            view.show(found)
+    job.history.samples[:] = [one._replace(slots=0) for one in job.history.samples]
+    console = Console(file=io.StringIO(), width=width, height=40)
+    console.print(view)
+    [row] = [line for line in console.file.getvalue().splitlines() if line.startswith("slots")]
+    assert row.rstrip().endswith("▁█")
+
+
+def test_the_drawn_templates_do_not_fall_at_the_end(tmp_path):
+    rises = [Sample(lines, 9, 9, 9, None, 0.0) for lines in (1, 2)]
+    axes = Figure().subplots()
+    watching.slots(axes, [*rises, Sample(3, 9, 4, 9, None, 0.0)])
+    assert [*axes.lines[1].get_ydata()] == [9, 9]
+
+
+def test_the_report_says_that_templates_part(path, tmp_path):
+    page = tmp_path / "page.html"
+    alerts(path, "--report", page)
+    assert "templates opened or parted off" in page.read_text()

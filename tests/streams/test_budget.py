@@ -3,7 +3,7 @@
 import pytest
 
 from distinctkv import Concentration
-from distinctkv.streams import LogParser
+from distinctkv.streams import LogParser, templates
 
 WORDS = tuple(f"{a}{b}{c}" for a in "bcdf" for b in "aeiou" for c in "lmnp")
 
@@ -72,3 +72,38 @@ def test_the_temperature_follows_the_rule():
         temperature = 0.75 * temperature + 0.25 * opened
         assert parser.temperature == pytest.approx(temperature)
     assert parser.budget == float("inf")
+
+
+def test_lines_are_grouped_when_no_more_leaves_can_be_held():
+    parser = LogParser(Concentration.fixed(0.3, 20))
+    others = [f"{a} {b} is {a} {b}" for a in WORDS[:6] for b in WORDS[:6]]
+    parser.add_many(others)
+    opened = [parser.add(f"session opened for {word} today").opened for word in WORDS]
+    assert not any(opened[40:])
+
+
+def test_values_that_are_no_longer_kept_make_room_when_unused(monkeypatch):
+    monkeypatch.setattr(templates, "SETTLED", 8)
+    parser = LogParser(Concentration.fixed(0.3, 30))
+    for rest in ("a b c d", "e f g h i", "j k l m n o"):
+        parser.add_many(f"{word} {rest}" for word in WORDS[:20])
+    assert sum(leaf.folded for leaf in parser._templates.leaves.values()) == 3
+    parser.add_many(["one more of another kind"] * 500)
+    parser.add_many([f"{word} {word} {word}" for word in WORDS[:29]] * 20)
+    assert not any(leaf.folded for leaf in parser._templates.leaves.values())
+
+
+@pytest.mark.parametrize("budget", [3, float("inf")])
+def test_the_busiest_template_is_not_lost_when_absorbed(budget):
+    parser = LogParser(Concentration.fixed(0.3, 3))
+    parser.add_many(["red", "green one", "blue two three"])
+    other = LogParser(Concentration.fixed(0.3, budget))
+    other.add_many(["a hot line of text"] * 1000)
+    assert parser.absorb(other) == {0: 3}
+    assert texts(parser) == ["green one", "blue two three", "a hot line of text"]
+
+
+def test_usage_that_fades_at_another_pace_is_not_absorbed():
+    slow, fast = (LogParser(Concentration.fixed(0.3, 3, decay=d)) for d in (0.9, 0.5))
+    with pytest.raises(ValueError, match="decay"):
+        slow.absorb(fast)

@@ -83,6 +83,23 @@ def test_a_file_is_known_after_it_was_moved_and_packed(log, tmp_path):
     assert before + read(moved, places=places)[0] == LINES
 
 
+def test_a_short_file_is_known_after_it_was_packed(log, tmp_path):
+    log.write_bytes(b"one\ntwo\n")
+    _, feed = read(log)
+    moved = tmp_path / "app.log.1.gz"
+    moved.write_bytes(gzip.compress(log.read_bytes()))
+    log.write_bytes(b"one\n")
+    assert read(moved, places=feed.places)[0] == []
+
+
+def test_a_short_file_is_not_another_that_begins_like_it(log, tmp_path):
+    log.write_bytes(b"one\n")
+    _, feed = read(log)
+    other = tmp_path / "other.log"
+    other.write_bytes(b"one\nthree\n")
+    assert read(other, places=feed.places)[0] == ["one", "three"]
+
+
 def test_another_file_of_the_same_name_is_read_from_its_start(log):
     _, feed = read(log)
     log.write_bytes(b"new\n" * 5000)
@@ -189,6 +206,20 @@ def test_a_file_that_was_emptied_is_read_from_its_start(tmp_path, follow):
     follower.until(["one", "two", "three"])
     path.write_bytes(b"one\n")
     follower.until(["one", "two", "three", "one"])
+
+
+@pytest.mark.parametrize("more", [b"", b"six\n" * 1000])
+def test_a_file_that_was_overwritten_with_as_much_or_more_is_read_from_its_start(
+    tmp_path, follow, more
+):
+    path = tmp_path / "app.log"
+    path.write_bytes(b"one\ntwo\n")
+    follower = follow(path)
+    follower.until(["one", "two"])
+    with path.open("r+b", buffering=0) as file:
+        file.write(b"ten\nfew\n" + more)
+    follower.until(["one", "two", "ten", "few", *more.decode().split()])
+    assert follower.feed.rotations == 1
 
 
 def test_a_name_that_is_taken_by_what_cannot_be_read_is_waited_for(tmp_path, follow):

@@ -154,6 +154,33 @@ def test_a_message_that_most_lines_have_is_not_taken_for_a_header():
     assert set(guess(lines).strip(lines)[0]) == {"Request failed: timeout"}
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("2024-01-01 12:30:00 5 7 9", "5 7 9"),
+        ("10:00:01 [job 7 finished]", "[job 7 finished]"),
+        ("INFO 200", "200"),
+    ],
+)
+def test_a_message_is_not_taken_for_the_end_of_the_header(line, message):
+    assert guess([line] * 60).strip([line])[0] == [message]
+
+
+def test_words_with_a_colon_and_nothing_after_it_are_messages():
+    lines = [f"10:00:01 {word}:" for word in ("started", "stopped", "failed")] * 20
+    assert set(guess(lines).strip(lines)[0]) == {"started:", "stopped:", "failed:"}
+
+
+def test_a_line_of_nothing_but_a_time_is_a_message():
+    assert guess(["2024-01-01 12:30:00"] * 60) is None
+
+
+def test_a_long_row_of_numbers_is_a_message():
+    numbers = f"{'7 ' * 600}end"
+    lines = [f"12:30:{second:02} {numbers}" for second in range(60)]
+    assert set(guess(lines).strip(lines)[0]) == {numbers}
+
+
 def test_a_regular_expression_may_say_what_the_message_is():
     header = Header(r"\[(?P<time>[^]]+)\] (?P<message>.*) \(\d+\)$")
     assert header.strip(["[9:00] door opened (7)", "else"]) == (

@@ -1,11 +1,14 @@
 """A job guesses the header, counts, and saves when it should."""
 
+import gzip
+import math
 import os
 import threading
 import time
 
 import pytest
 
+from distinctkv import SnapshotError
 from distinctkv.streams import LogParser, job
 from distinctkv.streams.job import Job
 from distinctkv.streams.novelties import novelties
@@ -22,7 +25,7 @@ def path(tmp_path):
 
 
 def new(*paths, parser=None, guessing=True, **given):
-    made = Job([*map(str, paths)], parser or LogParser(), **given)
+    made = Job([*map(str, paths)], LogParser() if parser is None else parser, **given)
     made.guessing = guessing
     return made
 
@@ -113,3 +116,76 @@ def test_new_templates_are_given_with_their_line(path, tmp_path):
     assert second.line == "2024-05-02 09:00:00 WARN key lost"
     assert made.history.samples[-1].opened == 2
     assert made.sightings.time(3000) == "2024-05-02 09:00:00"
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_line_that_was_half_written_is_one_line(tmp_path, pack):
+    path, state = tmp_path / "app.log", tmp_path / "app.state"
+    content = TEXT.encode()
+    for end in (content[: len(content) // 2 - 3], content[:-1], content):
+        path.write_bytes(pack(end))
+        parser = LogParser.load(state) if state.exists() else LogParser()
+        made = done(new(path, parser=parser, state=state, guessing=not state.exists()))
+        assert made.parser.seen == end.count(b"\n") + (not end.endswith(b"\n"))
+    assert LogParser.load(state).seen == len(LINES)
+    assert [(row.template, row.count) for row in made.parser.templates()] == [
+        ("door <*> opened", len(LINES))
+    ]
+
+
+def test_an_archive_that_was_cut_short_is_taken_up_when_it_is_whole(tmp_path):
+    path, state = tmp_path / "app.gz", tmp_path / "app.state"
+    packed = gzip.compress(TEXT.encode())
+    path.write_bytes(packed[: len(packed) // 2])
+    half = done(new(path, state=state))
+    assert 0 < half.parser.seen < len(LINES)
+    path.write_bytes(packed)
+    made = done(new(path, parser=LogParser.load(state), state=state, guessing=False))
+    assert [row.count for row in made.parser.templates()] == [len(LINES)]
+
+
+def test_what_is_half_written_is_counted_after_the_other_files(path, tmp_path):
+    first, state = tmp_path / "first.log", tmp_path / "app.state"
+    first.write_text(TEXT[:-1])
+    made = done(new(first, path, state=state))
+    assert (made.parser.seen, made.tally.unended) == (2 * len(LINES), 1)
+    assert LogParser.load(state).seen == 2 * len(LINES) - 1
+
+
+def test_the_rest_of_the_note_is_left_alone(path, tmp_path):
+    parser, state = LogParser(), tmp_path / "app.state"
+    parser.note = {"mine": 1}
+    done(new(path, parser=parser, state=state))
+    note = LogParser.load(state).note
+    assert note.pop("mine") == 1
+    assert [*note] == [job.NOTE]
+
+
+SPOILT = [
+    7,
+    {"tally": {}},
+    {"tally": {"lines": "x"}},
+    {"tally": {"lines": -1}},
+    {"history": [[1, 2, 3, "x", None, 0.5]]},
+    {"history": [[1, 2, 3, 4, None, math.nan]]},
+    {"header": ["(", []]},
+    {"header": [7, []]},
+    {"header": ["a{99999999999999999999}", []]},
+    {"places": 7},
+    {"places": [[1024, "x", 1, -1, "x"]]},
+    {"places": [[1024, "x", 1, 10**20, "x"]]},
+    {"sightings": {"first": [[0, 0, "9:00"]], "last": [], "coarse": [], "time": ""}},
+    {"sightings": {"first": [], "last": [], "coarse": [[0, 7]], "time": ""}},
+    {"sightings": {"first": [], "last": [], "coarse": [], "time": None}},
+]
+
+
+@pytest.mark.parametrize("spoilt", SPOILT, ids=repr)
+def test_a_note_that_makes_no_sense_is_refused(path, tmp_path, spoilt):
+    state = tmp_path / "app.state"
+    done(new(path, state=state))
+    parser = LogParser.load(state)
+    whole = isinstance(spoilt, dict) and spoilt != {"tally": {}}
+    parser.note[job.NOTE] = {**parser.note[job.NOTE], **spoilt} if whole else spoilt
+    with pytest.raises(SnapshotError, match="does not say how far it was"):
+        new(path, parser=parser, state=state)

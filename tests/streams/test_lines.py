@@ -18,7 +18,14 @@ KEYS = [
     ("at Fri, 17 Jun 2005 07:07:00 +0200 ok", "at <*> ok"),
     ("status=M Fri Jul 01 08:16:53 PDT 2005", "status M <*>"),
     ("on May 5, 2021", "on <*>"),
+    ("on 17 June 2005 at noon", "on <*> at noon"),
+    ("[17/Jun/2005:07:07:00 +0200] ok", "<*> ok"),
+    ("2005-06-17T07:07:00.123Z ok", "<*> ok"),
     ("May I come in", "May I come in"),
+    ("read 0f ab 12 cd 34 done", "read <*> done"),
+    ("be in bed", "be in bed"),
+    ('by "curl/8.4.0 (x; y)" ok', "by <*> ok"),
+    ("Started Session 3 of user ann.", "Started Session <*> of user <*>"),
     ("\x1b[31mERROR\x1b[0m in disk 3", "ERROR in disk <*>"),
 ]
 

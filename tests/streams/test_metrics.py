@@ -1,11 +1,15 @@
 """Prometheus can read the numbers, over HTTP."""
 
 import re
+import socket
+import struct
+import time
 from urllib.error import HTTPError
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 
+from distinctkv.streams import metrics as server
 from distinctkv.streams.history import Sample
 from distinctkv.streams.metrics import CONTENT_TYPE, Metrics, render
 from distinctkv.streams.splitting import Tally
@@ -76,3 +80,31 @@ def test_other_paths_are_not_there(metrics):
 def test_a_port_in_use_is_refused(metrics):
     with pytest.raises(ValueError, match=f"127.0.0.1:{metrics.port}: .*; choose another port"):
         Metrics(metrics.port)
+
+
+def test_a_client_may_ask_for_the_head_alone(metrics):
+    metrics.publish("new\n")
+    request = Request(f"http://127.0.0.1:{metrics.port}/metrics", method="HEAD")
+    with urlopen(request, timeout=5) as answer:
+        assert (answer.read(), answer.headers["Content-Length"]) == (b"", "4")
+
+
+def test_a_client_that_falls_silent_is_let_go(monkeypatch):
+    monkeypatch.setattr(server, "PATIENCE", 0.1)
+    served = Metrics(0)
+    with socket.create_connection(("127.0.0.1", served.port), timeout=5) as client:
+        client.send(b"GET /met")
+        assert client.recv(1) == b""
+    served.close()
+
+
+def test_a_client_that_goes_away_is_not_told_of(metrics, capfd):
+    client = socket.create_connection(("127.0.0.1", metrics.port), timeout=5)
+    client.send(b"GET /metrics HTTP/1.0\r\n")
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        get(metrics).close()
+        time.sleep(0.05)
+    assert capfd.readouterr().err == ""

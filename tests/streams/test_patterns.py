@@ -2,7 +2,7 @@
 
 import pytest
 
-from distinctkv.streams.pairs import in_common
+from distinctkv.streams.pairs import CROWD, in_common
 from distinctkv.streams.patterns import LONGEST, novelty, patterns
 
 NAMES = tuple(f"n{letter}" for letter in "abcdefghijklmnopqrst")
@@ -66,8 +66,10 @@ def test_no_tolerance_no_patterns():
     assert opened("the user {} logged in", NAMES, tau=0.0) == set()
 
 
-def test_keys_that_are_very_long_are_not_compared():
-    assert opened("{}" + " word" * LONGEST, NAMES) == set()
+def test_in_keys_that_are_very_long_one_word_may_change():
+    rest = "word " * LONGEST
+    assert opened(rest + "{}", NAMES) == {rest + "<*>"}
+    assert opened(rest + "{0} {0}", NAMES) == set()
 
 
 @pytest.mark.parametrize("n_keys", [2, 8, 9, 40])
@@ -80,3 +82,10 @@ def test_novelty_is_the_part_of_constants_that_differ():
     assert novelty(("a", "b", "c"), ("a", "b", "<*>")) == 0
     assert novelty(("a", "x", "c"), ("a", "b", "<*>")) == 0.5
     assert novelty(("a",), ("<*>",)) == 0
+
+
+def test_of_very_many_like_keys_only_some_are_compared():
+    keys = [("warn", f"x{n}", f"y{n}", "lost") for n in range(20)]
+    assert ("warn", "<*>", "<*>", "lost") in patterns(keys, tau=0.3, few=4)
+    others = [("warn", f"a{n}", f"b{n}", f"c{n}") for n in range(CROWD)]
+    assert patterns([*keys, *others], tau=0.3, few=4) == set()

@@ -124,3 +124,16 @@ def test_looking_for_a_mark_takes_nothing_away(content, marks):
     found = stream.mark(*marks)
     assert (found is not None) == content.startswith(tuple(marks))
     assert b"".join(iter(stream.read, b"")) == content
+
+
+@pytest.mark.parametrize("n", [100_000, 100_001, 100_002])
+def test_wide_text_is_given_in_pieces_as_long_as_asked_for(tmp_path, n):
+    path = tmp_path / "wide.log"
+    text = "日本語のログ行です\n" * 20_000
+    path.write_bytes(text.encode("utf-16"))
+    source, pieces = Source(str(path)), []
+    while piece := source.fill(n):
+        pieces.append(piece)
+    source.close()
+    assert {len(piece) for piece in pieces[:-1]} == {n}
+    assert b"".join(pieces).decode() == text

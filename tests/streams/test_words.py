@@ -31,6 +31,7 @@ SHAPES = [
     ("00:0D:60:E9:1D:DC", "<*>"),
     ("fe80::202:b3ff:fe1e:8329", "<*>"),
     ("12:30:59", "<*>"),
+    ("2005-06-17T12:30:59.5", "<*>"),
     ("www.example.com:443", "<*>:<*>"),
     ("example.com", "<*>"),
     ("<ann@example.com>", "<<*>>"),
@@ -38,6 +39,9 @@ SHAPES = [
     ("/var/log/messages.", "<*>."),
     ("'/udev/vcs2'", "'<*>'"),
     ("C:\\Windows\\x.log,", "<*>,"),
+    ("HKLM\\SOFTWARE\\x", "<*>"),
+    ("a/b//c", "<*>"),
+    ("android.intent.action.SCREEN_ON", "android.intent.action.SCREEN_ON"),
     ("http://a.b/c?d=e)", "<*>)"),
     ("org.apache.Some$Class", "<*>"),
     # what is assigned

@@ -8,7 +8,7 @@ from .. import __version__
 from . import data, parse, reproduce, watch
 
 
-@click.group()
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="distinctkv")
 def main() -> None:
     """A key-value memory that keeps distinct items, not tokens."""

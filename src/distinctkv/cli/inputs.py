@@ -15,6 +15,8 @@ import click
 from .stopping import Stop
 
 if TYPE_CHECKING:
+    from ..policy import Concentration
+    from ..streams.headers import Header
     from ..streams.job import Job
     from ..streams.logs import LogParser
 
@@ -67,7 +69,7 @@ def shared(command: Command) -> Command:
 
 def named(paths: Sequence[str]) -> list[str]:
     """Files to read; standard input if there are none, and something is there."""
-    if not paths and sys.stdin.isatty():
+    if not paths and sys.stdin is not None and sys.stdin.isatty():
         raise click.UsageError("name a file to read, or - for standard input")
     for path in paths:
         if path != "-" and not os.path.exists(path):
@@ -75,7 +77,7 @@ def named(paths: Sequence[str]) -> list[str]:
         if path != "-" and os.path.isdir(path):
             raise click.BadParameter(f"{path} is a folder; name a file in it", param_hint="FILE")
         if path != "-" and not os.access(path, os.R_OK):
-            raise click.BadParameter(f"{path} may not be read by you", param_hint="FILE")
+            raise click.ClickException(f"{path} may not be read by you")
     return [*paths] or ["-"]
 
 
@@ -135,25 +137,34 @@ def begin(
     cell: int,
 ) -> Job:
     """The job, from the state where there is one."""
-    from ..streams.headers import Header
     from ..streams.job import Job
 
-    if state is not None and not state.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {state.parent}", param_hint="--state")
     parser = _parser(state, budget, gain)
     job = Job(paths, parser, state=state, follow=follow, cell=cell, stop=stop)
-    if header == "none":
-        job.header = None
-    elif header == "auto":
-        job.guessing = job.parser.seen == 0 and job.header is None
-    else:
-        try:
-            job.header = Header(header)
-        except re.error as error:
-            raise click.BadParameter(
-                f"{header!r} is no regular expression: {error}", param_hint="--header"
-            ) from error
+    begun = job.tally.lines > 0
+    if header == "auto":
+        job.guessing = not begun and job.header is None
+        return job
+    wanted = _header(header)
+    if begun and (wanted and wanted.pattern) != (job.header and job.header.pattern):
+        held = f"the header {job.header.pattern!r}" if job.header else "no header"
+        raise click.BadParameter(
+            f"{state} was begun with {held}; leave the option out to go on with it",
+            param_hint="--header",
+        )
+    job.header = job.header if begun else wanted
     return job
+
+
+def _header(given: str) -> Header | None:
+    from ..streams.headers import Header
+
+    try:
+        return None if given == "none" else Header(given)
+    except re.error as error:
+        raise click.BadParameter(
+            f"{given!r} is no regular expression: {error}", param_hint="--header"
+        ) from error
 
 
 def _parser(state: Path | None, budget: int | None, gain: float | None) -> LogParser:
@@ -162,13 +173,34 @@ def _parser(state: Path | None, budget: int | None, gain: float | None) -> LogPa
 
     if gain is not None and budget is None:
         raise click.BadParameter("needs --budget, the slots granted always", param_hint="--gain")
-    held = LogParser.load(state) if state is not None and state.exists() else None
+    held = _load(state) if state is not None and state.exists() else None
     if budget is None:
         return LogParser() if held is None else held
     wanted = Concentration(tau=LogParser().concentration.tau, base=budget, gain=gain or 0.0)
-    if held is not None and held.concentration != wanted:
+    if held is not None and _budget(held.concentration) != _budget(wanted):
         raise click.BadParameter(
-            f"{state} was begun with {held.concentration}; leave the option out to go on with it",
+            f"{state} was begun with {_budget(held.concentration)}; "
+            "leave the option out to go on with it",
             param_hint="--budget",
         )
     return LogParser(wanted) if held is None else held
+
+
+def _load(state: Path) -> LogParser:
+    from ..snapshot import SnapshotError
+    from ..streams.logs import LogParser
+
+    try:
+        return LogParser.load(state)
+    except SnapshotError as error:
+        raise click.ClickException(
+            f"the state cannot be used: {error}; if it is a state of yours, delete it to start anew"
+        ) from error
+
+
+def _budget(held: Concentration) -> str:
+    """What a policy grants, in words."""
+    if not held.bounded:
+        return "no budget"
+    gain = f" and a gain of {held.gain:,.10g}" if held.gain else ""
+    return f"a budget of {held.base:,.10g} slots{gain}"

@@ -9,19 +9,21 @@ from time import perf_counter
 import click
 
 from . import inputs
+from .locking import alone
 from .stopping import Stop, quiet_pipe
 
 
 @click.command("parse")
 @click.argument("files", metavar="[FILE|-]...", nargs=-1)
-@click.option("--json", "form", flag_value="json", help="One JSON object per template and line.")
-@click.option("--csv", "form", flag_value="csv", help="Comma-separated values.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per template and line.")
+@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="The N most frequent only.")
 @click.option("--follow", is_flag=True, help="Go on as the file grows, through log rotation.")
 @inputs.shared
 def command(
     files: tuple[str, ...],
-    form: str | None,
+    as_json: bool,
+    as_csv: bool,
     top: int | None,
     follow: bool,
     header: str,
@@ -39,9 +41,13 @@ def command(
     from ..streams.listing import listing
     from . import rows, telling
 
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv are two forms; choose one")
+    if follow and len(files) > 1:
+        raise click.UsageError(f"only one file can be followed, got {len(files)}")
     start = perf_counter()
     paths = inputs.named(files)
-    with Stop() as stop, quiet_pipe(), inputs.told():
+    with Stop() as stop, quiet_pipe(), inputs.told(), alone(state):
         job = inputs.begin(
             paths, header, state, budget, gain, follow=follow, stop=stop, cell=inputs.CELL
         )
@@ -52,10 +58,10 @@ def command(
                 publish()
                 advance()
         job.save()
-        telling.say(job, job.parser.seen - before, perf_counter() - start)
         found = listing(job)
-        if form is None and sys.stdout.isatty():
+        telling.say(job, len(found), job.parser.seen - before, perf_counter() - start)
+        if not as_json and not as_csv and sys.stdout.isatty():
             telling.show(found, top)
         else:
-            (rows.write_csv if form == "csv" else rows.write_json)(found[:top])
+            (rows.write_csv if as_csv else rows.write_json)(found[:top])
     sys.exit(stop.status or int(bool(job.feed.damages)))

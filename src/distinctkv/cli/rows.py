@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..streams.listing import Row
 
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for one begins so
 WIDE = 90  # columns, from which times have a column of their own
 
 
@@ -29,12 +30,17 @@ def write_json(found: Iterable[Row]) -> None:
 
 
 def write_csv(found: Iterable[Row]) -> None:
-    """A table for other programs, with the first of the examples."""
-    writer = csv.writer(out(), lineterminator="\n")
+    """A table for other programs, with the first of the examples; text is never a formula."""
+    writer = csv.writer(out(), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     from ..streams.listing import Row
 
     writer.writerow([*(field.name for field in fields(Row)[:-1]), "example"])
-    writer.writerows([*astuple(row)[:-1], *row.examples[:1]] for row in found)
+    for row in found:
+        writer.writerow(map(_cell, [*astuple(row)[:-1], *row.examples[:1]]))
+
+
+def _cell(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def table(found: Sequence[Row], width: int) -> Table:

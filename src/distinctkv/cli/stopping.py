@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import click
+
 
 class Stop:
     """True once Ctrl-C or SIGTERM came. A second one stops at once, without saving."""
@@ -44,10 +46,20 @@ class Stop:
 
 @contextmanager
 def quiet_pipe() -> Iterator[None]:
-    """End like other tools of the shell when nobody reads any more, as in ``... | head``."""
+    """End like other tools of the shell when the output cannot be written, as in ``... | head``."""
+    if sys.stdout is None:
+        raise click.ClickException("standard output is closed; send it to a file or a pipe")
     try:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(128 + 13)
+    except OSError as error:
+        _drop_output()
+        raise click.ClickException(f"cannot write the output: {error.strerror}") from error
+
+
+def _drop_output() -> None:
+    """Let what is left to write go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -21,7 +21,7 @@ ROWS = 40  # of a table, if not asked for more
 @contextmanager
 def bar(job: Job, paths: list[str]) -> Iterator[Callable[[], None]]:
     """A progress bar by bytes, on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda: None
         return
     from rich.console import Console
@@ -51,7 +51,7 @@ def bar(job: Job, paths: list[str]) -> Iterator[Callable[[], None]]:
         yield advance
 
 
-def say(job: Job, lines: int, seconds: float) -> None:
+def say(job: Job, templates: int, lines: int, seconds: float) -> None:
     """A summary on standard error."""
     from ..streams.splitting import ODD
 
@@ -60,7 +60,7 @@ def say(job: Job, lines: int, seconds: float) -> None:
     told = [f"lines: {lines:,} in {seconds:.1f} s{rate}"]
     if parser.seen > lines:
         told[0] += f", {parser.seen:,} with those before"
-    told.append(f"templates: {len(parser):,}")
+    told.append(f"templates: {templates:,}")
     if job.header is not None:
         told.append(f"header: {', '.join(job.header.fields) or job.header.pattern}")
     odd = [f"{n:,} {ODD[name]}" for name, n in job.tally.odd().items() if n]
@@ -73,16 +73,31 @@ def say(job: Job, lines: int, seconds: float) -> None:
     told += [
         f"{name} is damaged, read up to there: {why}" for name, why in job.feed.damages.items()
     ]
+    told += warnings(job)
     for line in told:
         click.echo(line, err=True)
 
 
+def warnings(job: Job) -> Iterator[str]:
+    """What makes the templates doubtful."""
+    tally = job.tally
+    if job.header is not None and not job.header.fields and 2 * tally.headerless > tally.lines:
+        yield (
+            f"warning: {tally.headerless:,} of {tally.lines:,} lines do not begin with the header "
+            "given; check --header"
+        )
+    if 2 * max(tally.nul, tally.undecodable) > tally.lines:
+        yield "warning: this looks like binary data; most lines are no text"
+
+
 def show(found: Sequence[Row], top: int | None) -> None:
     """The table, and what is not in it."""
+    if not found:
+        return
     from rich.console import Console
 
     shown = found[: top or ROWS]
-    console = Console(highlight=False)
+    console = Console(file=rows.out(), highlight=False)
     console.print(rows.table(shown, console.width))
     if len(shown) < len(found):
         click.echo(f"{len(found) - len(shown):,} more templates; --top {len(found)} shows them all")

@@ -16,12 +16,13 @@ from ..streams.history import Sample
 from ..streams.job import Job
 from ..streams.listing import Row, listing, visible
 from ..streams.novelties import Novelty
-from .rows import styled
+from .rows import out, styled
 
 BARS = "▁▂▃▄▅▆▇█"
 REFRESH = 0.25  # seconds
 WINDOW = 5.0  # seconds that the rate is an average over
 WIDTH = 48  # bars of a sparkline
+GAP = 2  # blanks between two numbers
 HEAD = 14  # lines that are not rows
 
 
@@ -37,13 +38,13 @@ def spark(values: Sequence[float], top: float | None = None) -> str:
     return "".join(BARS[min(7, int(8 * value / top))] for value in values)
 
 
-def thinned(samples: Sequence[Sample]) -> list[Sample]:
+def thinned(samples: Sequence[Sample], width: int = WIDTH) -> list[Sample]:
     """As many samples as a sparkline has bars, the last among them.
 
     >>> [one.lines for one in thinned([Sample(n, 0, 0, 0, None, 0.0) for n in range(100)])][-3:]
     [93, 96, 99]
     """
-    step = -(-len(samples) // WIDTH)
+    step = -(-len(samples) // width)
     return [*samples[::-step]][::-1]
 
 
@@ -56,6 +57,7 @@ class View:
         self._marks = deque([(monotonic(), job.parser.seen)])
         self._top: list[Row] = []
         self._next_top = self._next = 0.0
+        console = console or Console(file=out())
         self._live = Live(self, console=console, auto_refresh=False, vertical_overflow="crop")
 
     def __enter__(self) -> View:
@@ -97,21 +99,23 @@ class View:
         """The view, as high as the terminal."""
         rows = max(2, (options.height or options.max_height) - HEAD)
         n_new = min(len(self._newest), rows // 2)
-        yield self._numbers()
+        yield self._numbers(options.max_width)
         yield self._new(n_new)
         yield self._frequent(rows - max(1, n_new))
 
-    def _numbers(self) -> Table:
+    def _numbers(self, width: int) -> Table:
         now, feed = Sample.of(self._job.parser), self._job.feed
-        moves = thinned([*self._job.history.samples, now])
-        told = Table.grid(padding=(0, 2))
-        told.add_row(
-            "lines",
-            Text.assemble((f"{now.lines:,}", "bold"), f" lines, {self.rate:,.0f}/s"),
-            Text("waiting for more" if feed.waiting else visible(feed.name), style="dim"),
-        )
-        opened = f" held, {now.opened:,} opened"
-        told.add_row("templates", Text.assemble((f"{now.templates:,}", "bold"), opened))
+        lines = Text.assemble((f"{now.lines:,}", "bold"), f" lines, {self.rate:,.0f}/s")
+        held = Text.assemble((f"{now.templates:,}", "bold"), f" held, {now.opened:,} opened")
+        left = width - len("temperature") - max(lines.cell_len, held.cell_len) - 2 * GAP
+        moves = thinned([*self._job.history.samples, now], min(WIDTH, max(1, left)))
+        told = Table.grid(padding=(0, GAP, 0, 0))
+        told.add_column(no_wrap=True)
+        told.add_column(no_wrap=True)
+        told.add_column(no_wrap=True, max_width=max(1, left), overflow="ellipsis")
+        state = "waiting for more" if feed.waiting else visible(feed.name)
+        told.add_row("lines", lines, Text(state, style="dim"))
+        told.add_row("templates", held)
         slots = spark([float(sample.slots) for sample in moves])
         limit = ", no limit" if now.budget is None else ""
         told.add_row("slots", f"{now.slots:,}{limit}", Text(slots, style="cyan"))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import inputs
+from .locking import alone
 from .reproduce import need_report
 from .rows import out
 from .stopping import Stop, quiet_pipe
@@ -52,6 +53,7 @@ def command(
     Follows a file through log rotation, or reads what comes through a pipe. If the output is not a
     terminal, it prints what --alert prints. Ctrl-C ends it.
     """
+    from ..streams.listing import listing
     from . import telling
     from .view import View
 
@@ -59,7 +61,7 @@ def command(
     start = perf_counter()
     newest: deque[Novelty] = deque(maxlen=NEWEST)
     paths = inputs.named([file] if file else [])
-    with Stop() as stop, quiet_pipe(), inputs.told():
+    with Stop() as stop, quiet_pipe(), inputs.told(), alone(state):
         job = inputs.begin(paths, header, state, budget, gain, follow=follow, stop=stop, cell=CELL)
         before, due = job.parser.seen, monotonic() + REPORT
         screen = View(job) if sys.stdout.isatty() and not alert else Alerts()
@@ -74,7 +76,7 @@ def command(
         job.save()
     if report:
         write(job, newest, report)
-    telling.say(job, job.parser.seen - before, perf_counter() - start)
+    telling.say(job, len(listing(job)), job.parser.seen - before, perf_counter() - start)
     sys.exit(stop.status or int(bool(job.feed.damages)))
 
 

@@ -58,7 +58,7 @@ def facts(job: Job) -> Mapping[str, str]:
     return {
         "lines": f"{now.lines:,}",
         "templates": f"{now.templates:,}",
-        "templates opened": f"{now.opened:,}",
+        "templates opened or parted off": f"{now.opened:,}",
         "slots": f"{now.slots:,}",
         "budget": "no limit" if now.budget is None else f"{now.budget:,.0f} slots",
         "temperature": f"{now.temperature:.3f}",
@@ -81,7 +81,7 @@ def pictures(samples: Sequence[Sample]) -> tuple[Picture, ...]:
         Picture(
             "slots",
             "Slots along the log: templates, and the words seen in them. Dashed: the budget, where "
-            "there is one.",
+            "there is one. Templates as they were held then; some turn out to be one in the end.",
             f"Slots against lines: {last.slots:,} slots, {last.templates:,} templates at the end.",
             lambda axes: slots(axes, samples),
             (6.2, 3.4),
@@ -119,7 +119,9 @@ def slots(axes: Axes, samples: Sequence[Sample]) -> None:
     lines = [one.lines for one in samples]
     colours = svg.COLOURS
     axes.plot(lines, [one.slots for one in samples], color=colours["cache"], label="slots", lw=2)
-    axes.plot(lines, [one.templates for one in samples], color=colours["paper"], label="templates")
+    # The last sample is of templates that were worked out anew: it would fall off the others.
+    held = [(one.lines, one.templates) for one in samples[:-1] or samples]
+    axes.plot(*zip(*held, strict=True), color=colours["paper"], label="templates")
     granted = [(one.lines, one.budget) for one in samples if one.budget is not None]
     if granted:
         axes.plot(*zip(*granted, strict=True), "--", color=colours["cache"], lw=1.2, label="budget")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from math import log
+from math import expm1, log
 
 from ..policy import Concentration
 from .leaves import Leaf
@@ -26,6 +26,7 @@ class Budget:
         self._templates = templates
         self._order: list[tuple[float, int, int, Leaf]] = []
         self._pushed = 0
+        templates.folded = self._admit
 
     def temperature(self, lines: int) -> float:
         """How often leaves opened lately, after so many lines (paper, eq. 4)."""
@@ -45,6 +46,19 @@ class Budget:
         cooled = self.temperature(lines) * (1 - self.concentration.rate) ** theirs
         self.heat, self.heat_after = min(1.0, cooled + other.temperature(theirs)), lines + theirs
         self.forgotten += other.forgotten
+
+    def adopt(self, leaf: Leaf, other: Budget, lines: int) -> Leaf:
+        """A copy of a leaf of another parser, as if its lines had come so many lines later.
+
+        Without a budget usage is not counted: the lines are then taken to be evenly spread.
+        """
+        copied = leaf.later(lines, self.pace)
+        if copied.count and not other.concentration.bounded:
+            step = (copied.last_seen - copied.first_seen) / max(1, copied.count - 1)
+            fades = self.pace * step  # from one line of the leaf to the next
+            whole = expm1(-fades * copied.count) / expm1(-fades) if fades else copied.count
+            copied.usage = (copied.last_seen + 1) * self.pace + log(whole)
+        return copied
 
     def start(self) -> None:
         """Put all leaves into the order of eviction anew."""
@@ -86,7 +100,6 @@ class Budget:
             if worst.usage != usage:
                 self._admit(worst)
             elif (whole := self._templates.fold(worst)) is not None:
-                self._admit(whole)
                 spared = whole if spared is not None and spared.template is None else spared
             elif worst is spared:
                 aside.append(worst)

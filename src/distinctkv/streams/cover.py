@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -66,10 +66,11 @@ class Cover:
                     found = size, pattern
         return None if found is None else found[1]
 
-    def _rows(self, key: Key) -> Iterator[list[_Table]]:
-        for token in {*key[:1], WILD}:
-            if token in self._by_first:
-                yield self._by_first[token]
+    def _rows(self, key: Key) -> tuple[list[_Table], list[_Table]]:
+        """Tables in which a key may be: by its first token, and by none."""
+        first = key[0] if key else WILD
+        far = [] if first == WILD else self._by_first.get(WILD, [])
+        return self._by_first.get(first, []), far
 
     def __bool__(self) -> bool:
         return bool(self._by_first)

@@ -22,6 +22,9 @@ class Feed:
     Batches end where the text says, not where a read happened to: a feed that goes on from a place
     gives the batches that one without a break gives. Only what comes through a pipe, or from a
     file that is followed, is given as it comes; such a feed gives empty batches while it waits.
+
+    The last line of a file may be half written. With ``aside``, one without a newline is not in
+    the batches, and its place is before it: `unended` gives it.
     """
 
     def __init__(
@@ -32,6 +35,7 @@ class Feed:
         places: Sequence[Place] = (),
         tally: Tally | None = None,
         cell: int = CELL,
+        aside: bool = False,
     ) -> None:
         if follow and len(paths) > 1:
             raise SourceError(f"only one file can be followed, got {len(paths)}")
@@ -40,6 +44,7 @@ class Feed:
         self.rotations = 0
         self.waiting = False  # whether all that is there was given
         self._paths, self._follow, self._cell = paths, follow, cell
+        self._aside, self._held = aside, list[Splitter]()
         self._known, self._left = [*places], list[Place]()
         self._source: Source | None = None
         self._trail = Trail()
@@ -79,6 +84,17 @@ class Feed:
         here = [Place.of(source, self._trail)] if source and source.regular else []
         return [*self._known, *self._left, *here][-REMEMBERED:]
 
+    @property
+    def set_aside(self) -> bool:
+        """Whether last lines of files were set aside."""
+        return bool(self._held)
+
+    def unended(self) -> list[str]:
+        """The last lines of files that were set aside, once."""
+        lines = [line for splitter in self._held for line in splitter.end()]
+        self._held = []
+        return lines
+
     def _reopen(self, path: str) -> Generator[list[str], None, Source]:
         """The file that took the name of another, once it can be read."""
         while True:
@@ -107,7 +123,10 @@ class Feed:
         if follow and source.kind != "plain":
             raise SourceError(f"{source.name} is {source.kind}; only plain text can be followed")
         while True:
-            piece = self._piece(source, follow)
+            offset, piece = source.offset, self._piece(source, follow)
+            if follow and not renewed and source.overwritten(offset, self._trail.recent):
+                renewed = True
+                break
             if piece:
                 self._trail.pass_by(piece)
                 self.waiting = False
@@ -118,8 +137,11 @@ class Feed:
                 self.waiting = True
                 yield []
                 sleep(TICK if follow else 0)
-        self._trail.end()
-        yield splitter.end()
+        if self._aside and source.regular and not renewed:
+            self._held += [splitter] if splitter.pending else []
+        else:
+            self._trail.end()
+            yield splitter.end()
         return renewed
 
     def _piece(self, source: Source, follow: bool) -> bytes | None:

@@ -61,7 +61,7 @@ class Grouping:
     """What was last worked out for the leaves of one length, and when to do so again."""
 
     def __init__(self, few: int) -> None:
-        self.due = self._least = 4 * few
+        self.due = self._least = 4 * few  # leaves that may open before the next time
         self.homes: dict[Key, Template] = {}  # by pattern
         self.load: Counter[Key] = Counter()  # leaves by the pattern that `pattern` says
         self._opened, self._seeds = Cover(), Cover()
@@ -94,6 +94,6 @@ class Grouping:
             group.patterns.append(seed)
         opened = patterns(free, tau, few).union(known)
         self._opened = Cover(opened)
-        self.due = max(self._least, 2 * len(keys))
+        self.due = max(self._least, len(keys))
         self.load = Counter(pattern for key in keys if (pattern := self.pattern(key)))
         return [*given.values(), *gather(free, opened)]

@@ -16,6 +16,7 @@ from .fields import STRONG, WEAK, narrowed
 SAMPLE = 1000  # lines that a header is guessed from
 MOST = 0.9  # of the lines have a field, or it is none
 LEAST = 0.5  # of the lines begin with a time, or it is none: the others may be stack traces
+UNITS = 12  # fields, each with the words before it
 WORDS = 4  # that may stand before a field
 NAMES = 3  # different ones, or a name may as well be the first word of a message
 _word = r"[^\s|{\"]++[\s|]++"
@@ -39,6 +40,16 @@ class Header:
         self._regex = re.compile(pattern)
         self._message = self._regex.groupindex.get("message")
         self._time = self._regex.groupindex.get("time")
+
+    @classmethod
+    def restore(cls, pattern: str, fields: Sequence[str]) -> Header:
+        """What a state file kept."""
+        if not isinstance(pattern, str) or not all(isinstance(field, str) for field in fields):
+            raise ValueError(f"a header is a regular expression and names, got {pattern!r}")
+        try:
+            return cls(pattern, fields)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
 
     @property
     def tells_time(self) -> bool:
@@ -80,6 +91,11 @@ class _Unit(NamedTuple):
             return 0.0
         return sum(len(found["time"]) for found in self.found) / len(self.found)
 
+    @property
+    def last(self) -> bool:
+        """Whether most lines have no text after it, so that it is the message."""
+        return self._half(lambda found: not found.string[found.end() :].strip())
+
     def plausible(self, alone: bool) -> bool:
         """Whether this may be a header, rather than a message that most lines have."""
         texts = {found["field"].strip() for found in self.found}
@@ -107,6 +123,9 @@ def guess(lines: Sequence[str]) -> Header | None:
     units: list[_Unit] = []
     ends = [(line, 0) for line in lines if line.strip() and not line[0].isspace()]
     while ends and (unit := next(_units(ends, units[-1].kind if units else None), None)):
+        if unit.last or len(units) == UNITS:
+            units = _without(units, unit.kind)
+            break
         units.append(unit)
         ends = [(found.string, found.end()) for found in unit.found]
     if not units:
@@ -119,6 +138,13 @@ def guess(lines: Sequence[str]) -> Header | None:
         # The first unit makes the header; a line may lack those that follow.
         pattern = own + (f"(?:{pattern})?" if pattern else "")
     return Header(pattern, [field for unit in units for field in unit.fields])
+
+
+def _without(units: list[_Unit], kind: str) -> list[_Unit]:
+    """Units without the weak ones of a kind at their end: a row of numbers is one message."""
+    while units and units[-1].kind == kind and kind in WEAK:
+        units = units[:-1]
+    return units
 
 
 def _units(ends: Sequence[tuple[str, int]], last: str | None) -> Iterator[_Unit]:

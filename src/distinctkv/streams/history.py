@@ -29,6 +29,15 @@ class Sample(NamedTuple):
             parser.seen, parser.born, len(parser), parser.n_leaves, budget, parser.temperature
         )
 
+    @classmethod
+    def restore(cls, row: Sequence[float]) -> Sample:
+        """What a state file kept."""
+        *counts, budget, temperature = sample = cls(*row)  # type: ignore[arg-type]
+        whole = all(isinstance(n, int) and n >= 0 for n in counts)
+        if not whole or not 0 <= temperature <= 1 or not (budget is None or 0 <= budget < inf):
+            raise ValueError(f"a sample is four counts, a budget and a temperature, got {row}")
+        return sample
+
 
 class History:
     """Samples at equal distances; every other one is dropped when there are too many.

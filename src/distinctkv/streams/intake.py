@@ -32,7 +32,11 @@ class Intake:
             line, cut = self.enter(line)
             self.truncated += cut
         short = collapse(line)
-        leaf = self._memo.get(short) or self._memo.get(short := glue(short))
+        leaf = self._memo.get(short)
+        if leaf is None:
+            loose, short = short, glue(short)
+            if (leaf := self._memo.get(short)) is not None:
+                self.remember(loose, leaf)
         return line, short, None if leaf is None or leaf.template is None else leaf
 
     def read(self, short: str) -> Line:

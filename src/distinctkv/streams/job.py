@@ -17,6 +17,7 @@ from .places import Place
 from .sightings import Sightings
 from .splitting import Tally
 
+NOTE = "distinctkv parse"  # what a job keeps in the parser's note; other keys are not its own
 LINES = 50_000  # between two saves; more if there are many slots to save
 LINES_PER_SLOT = 25
 PAUSE = 5.0  # seconds between two saves of what comes slowly
@@ -36,7 +37,9 @@ class Job:
     """The batches of some files, and one file with all it takes to go on after them.
 
     The state holds the parser and, in the parser's note, how far each text was read. It is written
-    in one piece, between batches, so that after a kill no line is lost and none counts twice.
+    in one piece, between batches, so that after a kill no line is lost and none counts twice. The
+    last line of a file, if no newline ends it, comes after all others and is not in the state: it
+    may be half written, and is read again.
     """
 
     def __init__(
@@ -52,12 +55,22 @@ class Job:
         self.parser = parser
         self.header: Header | None = None
         self.guessing = False
-        self._state, self._stop = state, stop
+        self._state, self._stop, self._over = state, stop, False
         try:
-            places = self._restore(parser.note)
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise SnapshotError(f"{state} does not say how far it was: {error!r}") from error
-        self.feed = Feed(paths, follow=follow, places=places, tally=self.tally, cell=cell)
+            places = self._restore(parser.note.get(NOTE, {}))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise SnapshotError(
+                f"the state {state} does not say how far it was ({error!r}); "
+                "delete it to start anew"
+            ) from error
+        self.feed = Feed(
+            paths,
+            follow=follow,
+            places=places,
+            tally=self.tally,
+            cell=cell,
+            aside=state is not None,
+        )
         self._saved, self._saved_at = parser.seen, monotonic()
 
     def __iter__(self) -> Iterator[Batch]:
@@ -73,6 +86,7 @@ class Job:
                 break
         if held:
             yield self._batch(held)
+        yield from self._unended()
 
     def take(self, batch: Batch) -> None:
         """Give a batch to the parser."""
@@ -96,10 +110,12 @@ class Job:
             self.history.add(Sample.of(self.parser))
 
     def save(self) -> None:
-        """Write the state, if there is to be one."""
+        """Write the state, if there is to be one; not after lines that may be half written."""
+        if self._over:
+            return
         parser, header = self.parser, self.header
         self.sightings.prune(len(parser), parser.resolve)
-        parser.note = {
+        parser.note[NOTE] = {
             "places": self.feed.places,
             "tally": asdict(self.tally),
             "header": header and [header.pattern, header.fields],
@@ -113,12 +129,22 @@ class Job:
                 raise SnapshotError(f"cannot write {self._state}: {error.strerror}") from error
         self._saved, self._saved_at = parser.seen, monotonic()
 
+    def _unended(self) -> Iterator[Batch]:
+        """The last lines of files, if no newline ends them; the state is saved before."""
+        if self.feed.set_aside:
+            self.save()
+            self._over = True
+            yield self._batch(self.feed.unended())
+
     def _restore(self, note: dict[str, Any]) -> list[Place]:
-        self.tally = Tally(**note.get("tally", {}))
-        self.history = History([Sample(*row) for row in note.get("history", ())])
-        self.sightings = Sightings.restore(note["sightings"]) if note else Sightings()
-        self.header = Header(*header) if (header := note.get("header")) else None
-        return [Place(*place) for place in note.get("places", ())]
+        if not note:
+            self.tally, self.history, self.sightings = Tally(), History(), Sightings()
+            return []
+        self.tally = Tally.restore(note["tally"])
+        self.history = History([Sample.restore(row) for row in note["history"]])
+        self.sightings = Sightings.restore(note["sightings"])
+        self.header = None if note["header"] is None else Header.restore(*note["header"])
+        return [Place.restore(row) for row in note["places"]]
 
     def _enough(self, held: list[str], seconds: float) -> bool:
         """Whether to guess the header now."""

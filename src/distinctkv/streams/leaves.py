@@ -9,6 +9,7 @@ from typing import Self
 from .lines import Key, Line
 from .spelling import Spelling
 from .usage import both
+from .words import WILD
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +61,7 @@ class Template:
     into: Template | None = None  # the template that this one is part of now
     parts: list[Template] = field(default_factory=list)  # those that this one stands for
     aliases: list[int] = field(default_factory=list)  # ids of templates that became this one
+    told: str | None = None  # the text when a line was last told of it
     _spelling: Spelling | None = None
     _text: str | None = None
 
@@ -82,6 +84,17 @@ class Template:
         self.key, self.leaves, self._spelling, self._text = key, [], None, None
         for leaf in leaves:
             self.take(leaf)
+
+    def stand_alone(self) -> None:
+        """Be part of no other, and stand for none."""
+        if self.parts:
+            self._text = None
+        self.into, self.parts = None, []
+
+    def stand_for(self, other: Template) -> None:
+        """Count the lines of another, which goes on having its leaves."""
+        other.into, self._text = self, None
+        self.parts.append(other)
 
     def inherit(self, other: Template) -> None:
         """Stand for a template whose leaves went elsewhere."""
@@ -107,7 +120,15 @@ class Template:
     def text(self) -> str:
         """The template as people read it."""
         if self._text is None:
-            self._text = self.spelling.write()
+            whole = self.spelling
+            if self.parts:
+                # In some lines a value has several words; a name that was written out is a value.
+                whole = whole.gathered()
+                spelt = (
+                    WILD if self.key[p] == WILD else t for p, t in zip(*whole[:2], strict=True)
+                )
+                whole = whole._replace(spelt=tuple(spelt))
+            self._text = whole.write()
         return self._text
 
     @property

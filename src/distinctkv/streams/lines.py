@@ -36,8 +36,11 @@ _date = re.compile(
     rf"\d+[ /-]{_MONTH}[ /-]\d+{_CLOCK}{_ZONE})\b"
 )
 # A line without any of these words has neither a date nor a dump in which letters matter.
-_HINTS = frozenset("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()) | {  # noqa: SIM905
-    "".join(pair) for letters in ("abcdef", "ABCDEF") for pair in product(letters, repeat=2)
+_HINTS = {
+    *("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Sept"),
+    *("January", "February", "March", "April", "June", "July", "August", "September", "October"),
+    *("November", "December"),
+    *("".join(pair) for case in ("abcdef", "ABCDEF") for pair in product(case, repeat=2)),
 }
 
 
@@ -104,11 +107,14 @@ class Line:
     @property
     def marks(self) -> tuple[str, ...]:
         """What stands before, between and after the tokens."""
-        marks = [""]
+        marks: list[str] = []
+        open_: list[str] = []  # what the next mark is made of
         for number, word in enumerate(self.words):
-            marks[-1] += " " * bool(number) + word.marks[0]
-            marks += word.marks[1:]
-        return tuple(marks)
+            open_ += (" ", word.marks[0]) if number else word.marks[:1]
+            if len(word.marks) > 1:
+                marks += ("".join(open_), *word.marks[1:-1])
+                open_ = [word.marks[-1]]
+        return (*marks, "".join(open_))
 
 
 class Reader:

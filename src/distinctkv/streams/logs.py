@@ -17,7 +17,7 @@ from .budget import Budget
 from .intake import LONG, Intake
 from .leaves import Leaf
 from .lines import Key, Line
-from .matches import LogMatch, LogTemplate, describe
+from .matches import LogMatch, LogTemplate, describe, tell
 from .templates import Spot, Templates
 
 KIND = "log parser"
@@ -71,14 +71,15 @@ class LogParser:
         """Take in one line; any text is a line, and bytes are read as UTF-8."""
         line, short, leaf = self._intake.recall(line)
         if leaf is not None:
-            return LogMatch(self._count(leaf), line)
+            return tell(self._count(leaf), line)
         read = self._intake.read(short)
         spot = self._templates.find(read.key)
-        before, born = spot.template and spot.template.final().text, self._templates.born
+        before = None if spot.template is None else spot.template.final().text
+        born = self._templates.born
         novelty = 0.0 if before is not None else self._templates.shelf.novelty(read.key)
-        match = LogMatch(self._count(self._place(line, short, read, spot)), line, novelty)
-        match.opened = match.id >= born
-        match.changed = not match.opened and match.template != before
+        match = tell(self._count(self._place(line, short, read, spot)), line, before)
+        match.novelty, match.opened = novelty, match.id >= born
+        match.changed = match.changed and not match.opened
         return match
 
     def add_many(self, lines: Iterable[str | bytes]) -> Ints:
@@ -122,25 +123,26 @@ class LogParser:
     def absorb(self, other: LogParser) -> dict[int, int]:
         """Take in another parser, as if its lines had followed; the id here of each of its ids.
 
-        The templates are those that one parser would have found in all the lines.
+        The templates are those that one parser would have found in all the lines, while both keep
+        all their leaves: words are no longer told apart once a template has 64, nor leaves that a
+        budget evicted, and of very many like keys only some are compared (see `patterns`).
         """
         if not isinstance(other, LogParser):
             raise TypeError(f"only a LogParser can be absorbed, got {type(other).__name__}")
-        if self._setting() != other._setting():
-            raise ValueError(
-                f"parsers must share their setting: {self._setting()} and {other._setting()}"
-            )
+        fades = self._bounded and other._bounded  # only then both count usage
+        if (ours := self._setting(fades)) != (theirs := other._setting(fades)):
+            raise ValueError(f"parsers must share their setting: {ours} and {theirs}")
         other._templates.settle()
-        theirs = {template.id: template.leaves[0].key for template in other._templates}
+        firsts = {template.id: template.leaves[0].key for template in other._templates}
         for leaf in list(other._templates.leaves.values()):
-            self._templates.join(leaf.later(self.seen, self._budget.pace))
+            self._templates.join(self._budget.adopt(leaf, other._budget, self.seen))
         self._budget.join(other._budget, self.seen, other.seen)
         self.seen += other.seen
         self._intake.truncated += other.truncated
         self._budget.start()
         self._budget.shrink(self.seen)
         self._templates.settle()
-        ids = {number: self._id(key) for number, key in theirs.items()}
+        ids = {number: self._id(key) for number, key in firsts.items()}
         return {number: here for number, here in ids.items() if here >= 0}
 
     def add_log_message(self, line: str | bytes) -> dict[str, Any]:
@@ -178,7 +180,7 @@ class LogParser:
             parser.seen, parser._intake.truncated = map(int, state["counters"])
             parser._budget.restore(state["budget"])
             parser.note = dict(state["note"])
-            parser._check()
+            saving.check(parser._templates, parser._budget, parser.seen)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise snapshot.SnapshotError(f"{path} does not describe a parser: {error!r}") from error
         return parser
@@ -225,14 +227,9 @@ class LogParser:
         """Lines in templates that were evicted."""
         return self._budget.forgotten
 
-    def _check(self) -> None:
-        """Every line is in a leaf or forgotten, and the last of them is not yet to come."""
-        held = sum(leaf.count for leaf in self._templates.leaves.values())
-        if self.seen != held + self.forgotten or self._budget.heat_after > self.seen:
-            raise ValueError(f"{self.seen} lines were seen, {held + self.forgotten} are accounted for")
-
-    def _setting(self) -> tuple[float, int, float]:
-        return self.concentration.tau, self.few, self.rare
+    def _setting(self, fades: bool) -> dict[str, float]:
+        setting = {"tau": self.concentration.tau, "few": self.few, "rare": self.rare}
+        return setting | ({"decay": self.concentration.decay} if fades else {})
 
     def _id(self, key: Key) -> int:
         template = self._templates.find(key).template

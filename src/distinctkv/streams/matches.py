@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .leaves import Leaf, Template
-from .lines import Key, Reader, plain
-from .spelling import Spelling
-from .words import WILD
+from .lines import Reader
+from .spelling import values
 
 EXAMPLES = 3
 
@@ -18,7 +17,7 @@ class LogMatch:
     ``novelty`` is the distance of the line from what was known before, 0 for a repeat.
     """
 
-    __slots__ = ("_key", "_line", "_spelling", "changed", "id", "novelty", "opened", "template")
+    __slots__ = ("_line", "_spelling", "changed", "id", "novelty", "opened", "template")
 
     def __init__(self, leaf: Leaf, line: str, novelty: float = 0.0) -> None:
         own = leaf.template
@@ -26,15 +25,15 @@ class LogMatch:
         template = own if own.into is None else own.final()
         self.id, self.template = template.id, template.text
         self.novelty, self.opened, self.changed = novelty, False, False
-        self._line, self._key, self._spelling = line, own.key, own.spelling
+        self._line, self._spelling = line, own.spelling
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The values in the line, in the order of the wildcards of the template.
 
-        A line with a longer list of values than the template shows has more of them.
+        A line that `match` sees for the first time may have more of them than the template shows.
         """
-        return values(self._line, self._key, self._spelling)
+        return values(self._spelling, Reader().read(self._line))
 
     def __repr__(self) -> str:
         """All fields in a line."""
@@ -44,15 +43,17 @@ class LogMatch:
         )
 
 
-def values(line: str, key: Key, spelling: Spelling) -> tuple[str, ...]:
-    """Values of a line at the wildcards of the template that it belongs to."""
-    read = Reader().read(line)
-    if read.places == spelling.places:
-        wild = [text == WILD for text in spelling.spelt]
-    else:
-        known = key if len(key) == len(read.key) else read.key
-        wild = [place >= 0 and known[place] == WILD for place in read.places]
-    return tuple(plain(text) for text, here in zip(read.texts, wild, strict=True) if here)
+def tell(leaf: Leaf, line: str, before: str | None = None) -> LogMatch:
+    """The match of a line; its template changed if it was told of with another text."""
+    match = LogMatch(leaf, line)
+    template = leaf.template
+    assert template is not None
+    if template.told is match.template and template.into is None:
+        return match  # as almost all
+    template = template.final()
+    told = before if template.told is None else template.told
+    match.changed, template.told = told not in (None, match.template), match.template
+    return match
 
 
 @dataclass(frozen=True, slots=True)

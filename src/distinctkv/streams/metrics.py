@@ -12,9 +12,10 @@ from .splitting import Tally
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LOOPBACK = "127.0.0.1"
+PATIENCE = 5.0  # seconds that a client may be silent
 _MEANING = {
     "lines_total": ("counter", "Lines taken in."),
-    "novelties_total": ("counter", "Templates opened, those that are gone included."),
+    "novelties_total": ("counter", "Templates opened or parted off, those that are gone included."),
     "forgotten_lines_total": ("counter", "Lines in templates that were evicted."),
     "odd_lines_total": ("counter", "Lines that were not plain, by what was odd."),
     "templates": ("gauge", "Templates held."),
@@ -54,6 +55,13 @@ def _number(n: float) -> str:
     return "+Inf" if n == inf else repr(n)
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Stay quiet about clients that went away."""
+
+
 class Metrics:
     """Serves the text that was published last, at ``/metrics``, from a thread of its own."""
 
@@ -61,27 +69,34 @@ class Metrics:
         outer = self
 
         class Answer(BaseHTTPRequestHandler):
+            timeout = PATIENCE
+
             def do_GET(self) -> None:
+                self.wfile.write(self._begin())
+
+            def do_HEAD(self) -> None:
+                self._begin()
+
+            def _begin(self) -> bytes:
                 found = self.path.split("?")[0] in ("/metrics", "/")
                 body = outer._text if found else b"the numbers are at /metrics\n"
                 self.send_response(200 if found else 404)
                 self.send_header("Content-Type", CONTENT_TYPE if found else "text/plain")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                return body
 
             def log_message(self, *_: object) -> None:
                 """Stay quiet."""
 
         self._text = b""
         try:
-            self._server = ThreadingHTTPServer((host, port), Answer)
+            self._server = _Server((host, port), Answer)
         except OSError as error:
             raise ValueError(
                 f"cannot serve metrics on {host}:{port}: {error.strerror}; "
                 "choose another port, or 0 for any that is free"
             ) from error
-        self._server.daemon_threads = True
         self.port: int = self._server.server_address[1]
         Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .lines import Key
 from .words import WILD
 
-CROWD = 256  # keys compared with each other at most
+CROWD = 256  # keys compared with each other at most: the first by their text
 
 Tokens = NDArray[np.int64]
 

@@ -6,8 +6,11 @@ Keys may differ in no more than a part ``tau`` of their constants: that is the n
 the other (paper, eq. 1, with matched tokens for the cosine). If every hole takes twice as many
 values they may differ twice as much, and short keys in one word.
 
-A *pattern* is a key with parameters. More keys open more patterns and never close one, so that
-keys which share a template go on sharing it.
+A *pattern* is a key with parameters. More keys open more patterns, so that keys which share a
+template go on sharing it. There are two limits to that, both for patterns with several holes: of
+keys that have a block of words in common no more than ``CROWD`` are compared, the first by their
+text, so that other keys may crowd out those that opened a pattern and close it; and keys longer
+than ``LONGEST`` open patterns with one hole only.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from .lines import Key
 from .pairs import in_common
 from .words import WILD
 
-LONGEST = 128  # tokens: longer keys are compared as a whole only
+LONGEST = 128  # tokens: in longer keys only one hole is sought
 MORE = 2  # times tau, if every hole takes so many times the values
 
 
@@ -47,10 +50,10 @@ def patterns(keys: Collection[Key], tau: float, few: int) -> set[Key]:
     >>> sorted(patterns(keys, tau=0.3, few=4))
     [('user', '<*>', 'logged', 'in'), ('user', '<*>', 'logged', 'out')]
     """
-    compared = {key for key in keys if len(key) <= LONGEST}
     if tau == 0:
         return set()
-    return _single(compared, tau, few) | _several(compared, tau, few)
+    compared = {key for key in keys if len(key) <= LONGEST}
+    return _single(set(keys), tau, few) | _several(compared, tau, few)
 
 
 def _single(keys: set[Key], tau: float, few: int) -> set[Key]:
@@ -59,7 +62,7 @@ def _single(keys: set[Key], tau: float, few: int) -> set[Key]:
     for key, place in _alike_but_one(keys):
         values[(*key[:place], WILD, *key[place + 1 :]), place].add(key[place])
     opened = set()
-    for (pattern, place), taken in values.items():
+    for (pattern, _), taken in values.items():
         constants = len(pattern) - pattern.count(WILD)
         near = tau * (constants + 1) >= 1
         if (near or constants) and _is_parameter(taken, few if near else MORE * few):
@@ -70,22 +73,22 @@ def _single(keys: set[Key], tau: float, few: int) -> set[Key]:
 def _alike_but_one(keys: set[Key]) -> Iterator[tuple[Key, int]]:
     """Keys that equal another but for this place, and a few more that only hash alike.
 
-    The hash of a key is the exclusive or over its tokens, so leaving one out costs one step.
+    The hash of a key is the exclusive or over its tokens, so leaving one out costs one step. One
+    place at a time, so that long keys need no more memory than short ones.
     """
-    alike: dict[int, list[tuple[Key, int]]] = defaultdict(list)
-    for key in keys:
-        hashes = list(map(hash, enumerate(key)))
-        total = reduce(xor, hashes, 0)
-        for place, one in enumerate(hashes):
-            alike[total ^ one].append((key, place))
-    for group in alike.values():
-        if len(group) > 1:
-            yield from group
+    totals = [(key, reduce(xor, map(hash, enumerate(key)), 0)) for key in keys]
+    for place in range(max(map(len, keys), default=0)):
+        alike: dict[int, list[Key]] = defaultdict(list)
+        for key, total in totals:
+            alike[total ^ hash((place, key[place]))].append(key)
+        for group in alike.values():
+            if len(group) > 1:
+                yield from ((key, place) for key in group)
 
 
 def _several(keys: set[Key], tau: float, few: int) -> set[Key]:
     """Patterns with several new holes, in which some pair of keys differs."""
-    candidates = in_common(keys, min(1.0, MORE * tau), few)
+    candidates = in_common(keys, min(MORE * tau, (1 + tau) / 2), few)
     values: dict[Key, list[set[str]]] = {one: [set() for _ in one] for one in candidates}
     cover = Cover(candidates)
     for key in keys:

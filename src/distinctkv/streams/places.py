@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ class Place(NamedTuple):
     """An offset in a text, which is known again by its start and by what is before the offset.
 
     Neither its name nor its packing matters: a log may be rotated and packed meanwhile. A text
-    that was shorter than `HEAD` must be the same file, though, for its start says little.
+    that was shorter than `HEAD` must be the same file, though, or the same as a whole, for its
+    start says little.
     """
 
     n_head: int
@@ -27,30 +29,41 @@ class Place(NamedTuple):
         head = digest(source.head)
         return cls(len(source.head), head, source.inode, trail.offset, digest(trail.before))
 
+    @classmethod
+    def restore(cls, row: Sequence[int | str]) -> Place:
+        """What a state file kept."""
+        place = cls(*row)  # type: ignore[arg-type]
+        texts, numbers = (place.head, place.trail), (place.n_head, place.inode, place.offset)
+        whole = all(isinstance(n, int) and 0 <= n < 1 << 64 for n in numbers)
+        if not whole or not all(isinstance(text, str) for text in texts) or place.offset >> 62:
+            raise ValueError(f"a place is made of counts and digests, got {row}")
+        return place
+
     def may_fit(self, source: Source) -> bool:
         """Whether the start of a text is right, so that it is worth going to the offset."""
-        known = self.n_head == HEAD or self.inode == source.inode
+        whole = self.n_head == HEAD or self.n_head == len(source.head)
+        known = whole or self.inode == source.inode
         return known and digest(source.head[: self.n_head]) == self.head
 
 
 class Trail:
-    """The end of the last whole line in a text, and the bytes before it."""
+    """The end of the last whole line in a text, the bytes before it, and those read last."""
 
     def __init__(self, offset: int = 0, before: bytes = b"") -> None:
         self.offset, self.before = offset, before
-        self._recent, self._read = before, offset
+        self.recent, self._read = before, offset
 
     def pass_by(self, piece: bytes) -> None:
         """Take note of the next piece of the text."""
         if end := piece.rfind(b"\n") + 1:
-            self.before = (self._recent + piece[:end])[-HEAD:]
+            self.before = (self.recent + piece[:end])[-HEAD:]
             self.offset = self._read + end
-        self._recent = (self._recent + piece[-HEAD:])[-HEAD:]
+        self.recent = (self.recent + piece[-HEAD:])[-HEAD:]
         self._read += len(piece)
 
     def end(self) -> None:
         """The text is over: what it ends with was a line, too."""
-        self.before, self.offset = self._recent, self._read
+        self.before, self.offset = self.recent, self._read
 
 
 def find(source: Source, places: list[Place]) -> tuple[Source, Trail]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .budget import Budget
 from .leaves import Leaf, Template
 from .spelling import Spelling
 from .templates import Templates
@@ -56,6 +57,13 @@ def restore(templates: Templates, columns: dict[str, NDArray[Any]], born: int) -
             raise ValueError("two leaves have one key, or a leaf is not as long as its template")
         templates.hold(leaf, held[home])
     templates.settle()
+
+
+def check(templates: Templates, budget: Budget, seen: int) -> None:
+    """Every line is in a leaf or forgotten, and the last of them is not yet to come."""
+    known = sum(leaf.count for leaf in templates.leaves.values()) + budget.forgotten
+    if seen != known or budget.heat_after > seen:
+        raise ValueError(f"{seen} lines were seen, {known} are accounted for")
 
 
 def _template(number: int, key: list[str], aliases: list[int]) -> Template:

@@ -85,8 +85,22 @@ class Sightings:
     def restore(cls, state: dict[str, Any]) -> Sightings:
         """Go on from what was kept."""
         seen = cls()
-        seen._first = {number: (line, time) for number, line, time in state["first"]}
-        seen._last = {number: (line, time) for number, line, time in state["last"]}
-        seen._coarse = [(line, time) for line, time in state["coarse"]]
-        seen._time = state["time"]
+        seen._first = {_count(number): _row(*row) for number, *row in state["first"]}
+        seen._last = {_count(number): _row(*row) for number, *row in state["last"]}
+        seen._coarse = sorted(_row(*row) for row in state["coarse"])
+        _, seen._time = _row(0, state["time"])
+        if seen._first.keys() != seen._last.keys():
+            raise ValueError("a template has a first line or a last one, and not both")
         return seen
+
+
+def _row(line: int, time: str) -> tuple[int, str]:
+    if not isinstance(time, str):
+        raise ValueError(f"a time is text, got {time!r}")
+    return _count(line), time
+
+
+def _count(number: int) -> int:
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(f"lines and templates are numbered from 0, got {number!r}")
+    return number

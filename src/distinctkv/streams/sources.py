@@ -76,7 +76,7 @@ class Source:
     def fill(self, n: int) -> bytes:
         """Exactly ``n`` bytes, or fewer at the end."""
         pieces, left = [], n
-        while left and (piece := self.read(left)):
+        while left > 0 and (piece := self.read(left)):
             pieces.append(piece)
             left -= len(piece)
         return b"".join(pieces)
@@ -99,6 +99,14 @@ class Source:
             return False
         return status.st_ino != self.inode or status.st_size < self._text.begin + self.offset
 
+    def overwritten(self, offset: int, before: bytes) -> bool:
+        """Whether a plain file does not have these bytes before a place any more."""
+        here = self._file.tell()
+        self._file.seek(self._text.begin + offset - len(before))
+        found = self._file.read(len(before))
+        self._file.seek(here)
+        return found != before
+
     def close(self) -> None:
         """Let go of the file."""
         if self.path != "-":
@@ -107,6 +115,8 @@ class Source:
 
 def _open(path: str) -> BinaryIO:
     if path == "-":
+        if sys.stdin is None:
+            raise SourceError("standard input is closed; name a file to read")
         stdin = sys.stdin.buffer
         return cast(BinaryIO, getattr(stdin, "raw", stdin))
     try:

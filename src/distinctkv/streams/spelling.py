@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import takewhile
 from typing import NamedTuple, Self
 
 from .lines import Key, Line, plain
 from .words import WILD
+
+# A private character between what all marks in a place begin with, and what they all end with.
+GAP = "\ue003"
 
 
 class Spelling(NamedTuple):
@@ -31,17 +36,37 @@ class Spelling(NamedTuple):
         return self._replace(spelt=spelt)
 
     def meet(self, other: Spelling) -> Spelling:
-        """What two spellings share: of the shorter, the tokens on which both agree.
+        """What two spellings share, so that what is written fits the lines of both.
 
         The order of the lines does not matter, nor how they were dealt out to several parsers.
         """
         if self == other:
             return self
-        ours, theirs = (len(self.places), self.places), (len(other.places), other.places)
-        if ours != theirs:
-            return min((ours, self), (theirs, other))[1]
+        if self.places != other.places:
+            self, other = self.gathered(), other.gathered()
+        if self.places != other.places:
+            return min(self, other)
         spelt = tuple(a if a == b else WILD for a, b in zip(self.spelt, other.spelt, strict=True))
-        return Spelling(self.places, spelt, min(self.marks, other.marks))
+        marks = tuple(map(_shared, self.marks, other.marks))
+        return Spelling(self.places, spelt, marks)
+
+    def gathered(self, joined: Callable[[str, str, str], str] = lambda *_: WILD) -> Spelling:
+        """One token for each place: several values in a row, or one and its unit, are ``joined``.
+
+        >>> Spelling((0, 1, 1), ("a", "<*>", "<*>"), ("", " [", ", ", "]")).gathered().write()
+        'a [<*>]'
+        """
+        places: list[int] = []
+        spelt: list[str] = []
+        marks: list[str] = []
+        for place, text, mark in zip(self.places, self.spelt, self.marks, strict=False):
+            if places and place in (-1, places[-1]):
+                spelt[-1] = joined(spelt[-1], mark, text)
+            else:
+                places.append(place)
+                spelt.append(text)
+                marks.append(mark)
+        return Spelling(tuple(places), tuple(spelt), (*marks, self.marks[-1]))
 
     def write(self) -> str:
         """The text of the template.
@@ -49,4 +74,47 @@ class Spelling(NamedTuple):
         >>> Spelling((0, 1), ("a", "<*>"), ("[", "=", "]")).write()
         '[a=<*>]'
         """
-        return plain(self.marks[0] + "".join(map(str.__add__, self.spelt, self.marks[1:])))
+        marks = [self.mark(number) for number in range(len(self.marks))]
+        return plain(marks[0] + "".join(map(str.__add__, self.spelt, marks[1:])))
+
+    def mark(self, number: int) -> str:
+        """What is written before this token, or after the last; wildcards take what differs."""
+        head, gap, tail = self.marks[number].partition(GAP)
+        if not gap or self.spelt[number : number + 1] == (WILD,):
+            return head
+        return tail if number and self.spelt[number - 1] == WILD else tail or head
+
+
+def values(spelling: Spelling, line: Line) -> tuple[str, ...]:
+    """What stands in a line where the spelling has wildcards, one value for each."""
+    own = Spelling(line.places, line.texts, line.marks)
+    if own.places != spelling.places:
+        own = own.gathered(lambda *parts: "".join(parts))
+        spelling = spelling.gathered()
+    if own.places != spelling.places:
+        return tuple(plain(t) for t, s in zip(line.texts, line.spelt, strict=True) if s == WILD)
+    found = []
+    for number, text in enumerate(spelling.spelt):
+        if text == WILD:
+            before = own.marks[number].removeprefix(spelling.mark(number))
+            after = ""
+            if spelling.spelt[number + 1 : number + 2] != (WILD,):
+                after = own.marks[number + 1].removesuffix(spelling.mark(number + 1))
+            found.append(plain(before + own.spelt[number].replace(WILD, "") + after).strip())
+    return tuple(found)
+
+
+def _shared(ours: str, theirs: str) -> str:
+    """Two marks as one: what both begin with, and what both end with."""
+    if ours == theirs:
+        return ours
+    head, ours_gap, tail = ours.partition(GAP)
+    other, theirs_gap, end = theirs.partition(GAP)
+    tail, end = tail if ours_gap else head, end if theirs_gap else other
+    return _beginning(head, other) + GAP + _beginning(tail[::-1], end[::-1])[::-1]
+
+
+def _beginning(ours: str, theirs: str) -> str:
+    return "".join(
+        a for a, b in takewhile(lambda two: two[0] == two[1], zip(ours, theirs, strict=False))
+    )

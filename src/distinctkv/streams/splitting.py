@@ -30,6 +30,13 @@ class Tally:
     unended: int = 0  # the last of a file, without a newline
     headerless: int = 0  # without the header
 
+    @classmethod
+    def restore(cls, saved: dict[str, int]) -> Tally:
+        """What a state file kept."""
+        if not all(isinstance(n, int) and n >= 0 for n in saved.values()):
+            raise ValueError(f"lines are counted by whole numbers, got {saved}")
+        return cls(**saved)
+
     def odd(self) -> dict[str, int]:
         """What is odd, by kind."""
         return {name: n for name, n in asdict(self).items() if name != "lines"}

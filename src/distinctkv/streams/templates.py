@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from .cover import Cover
@@ -15,6 +15,7 @@ from .spelling import Spelling
 from .subsume import subsumed
 
 SETTLED = 64  # leaves under a pattern, after which new values are counted and not kept
+FITTED, LONG = 1 << 14, 1000  # shapes of lines remembered at most, and their characters
 GAP = 4  # words that a value may be longer in a rare line
 
 
@@ -30,8 +31,10 @@ class Templates:
     """Templates by id, and the leaves they hold.
 
     The templates are a function of the set of leaves and of their counts: the order in which the
-    lines came does not matter, nor whether they came through another parser. They are worked out
-    again when the leaves of one length have doubled, and whenever they are asked for.
+    lines came does not matter, nor whether they came through another parser, while all leaves are
+    kept. Leaves that were folded or evicted open no patterns any more. Templates are worked out
+    again when as many leaves of one length have opened as there were the last time, and whenever
+    they are asked for.
     """
 
     def __init__(self, tau: float, few: int, rare: float) -> None:
@@ -43,6 +46,8 @@ class Templates:
         self._lengths: dict[int, Grouping] = {}
         self._stale: set[int] = set()
         self._standing: int | None = 0
+        self._fitted: dict[str, Leaf] = {}  # shapes of lines, by which leaf fits them
+        self.folded: Callable[[Leaf], None] = lambda _: None  # told of each leaf made of others
 
     def __iter__(self) -> Iterator[Template]:
         """Templates that stand for themselves, oldest first."""
@@ -84,16 +89,17 @@ class Templates:
     def place(self, line: Line, spot: Spot, example: str, now: int) -> Leaf:
         """The leaf of a line that belongs to this spot, opened if need be."""
         if spot.leaf is not None:
-            if line.shape != spot.leaf.shape:
-                self._learn(spot.leaf, Spelling.of(line))
+            if (shape := line.shape) != spot.leaf.shape:
+                self._fit(spot.leaf, shape, line)
             return spot.leaf
         if (settled := self._settled(spot)) is not None:
             return settled
         leaf = Leaf.of(line, example, now)
         self.hold(leaf, spot.template)
-        length = len(line.key)
-        if len(self.shelf.lengths[length]) >= self._grouping(length).due:
-            self._group(length)
+        grouping = self._grouping(len(line.key))
+        grouping.due -= 1
+        if grouping.due <= 0:
+            self._group(len(line.key))
         return leaf
 
     def join(self, leaf: Leaf) -> None:
@@ -159,13 +165,12 @@ class Templates:
         counts = dict.fromkeys(by_key, 0)
         for template in held:
             counts[template.key] += template.count
-            template.into, template.parts = None, []
+            template.stand_alone()
         seeds = {leaf.key for leaf in self.leaves.values() if leaf.seeded}
         into = subsumed(counts, self._rare, GAP, seeds)
         for template in held:
             if template.key in into:
-                template.into = by_key[into[template.key]]
-                template.into.parts.append(template)
+                by_key[into[template.key]].stand_for(template)
         self._standing = None
 
     def _settled(self, spot: Spot) -> Leaf | None:
@@ -190,7 +195,17 @@ class Templates:
             self.drop(leaf)
         template.leaves.remove(whole)
         self.hold(whole, template)
+        self.folded(whole)
         return whole
+
+    def _fit(self, leaf: Leaf, shape: str, line: Line) -> None:
+        """Write a leaf so that it fits one more shape of line, once for each."""
+        if self._fitted.get(shape) is not leaf:
+            self._learn(leaf, Spelling.of(line))
+            if len(self._fitted) >= FITTED:
+                self._fitted.clear()
+            if len(shape) <= LONG:
+                self._fitted[shape] = leaf
 
     def _learn(self, leaf: Leaf, spelling: Spelling) -> None:
         leaf.spelling = leaf.spelling.meet(spelling)

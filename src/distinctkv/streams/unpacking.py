@@ -63,10 +63,8 @@ class Peeked:
 
     def read(self, n: int = PIECE, /) -> bytes:
         """What is there, up to ``n`` bytes."""
-        if self._ahead:
-            piece, self._ahead = self._ahead[:n], self._ahead[n:]
-        else:
-            piece = self._inner.read(n)
+        content = self._ahead or self._inner.read(n)
+        piece, self._ahead = content[:n], content[n:]  # some readers give more than n
         self.passed += len(piece)
         return piece
 

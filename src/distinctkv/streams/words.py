@@ -104,21 +104,23 @@ class _Cutting:
         self.tokens: list[str] = []
         self.spelt: list[str] = []
         self.texts: list[str] = []
-        self.marks = [""]
+        self.marks: list[str] = []
+        self._mark: list[str] = []  # what the next mark is made of
 
     def mark(self, text: str) -> None:
-        self.marks[-1] += text
+        self._mark.append(text)
 
     def token(self, token: str, text: str) -> None:
         self.tokens.append(token)
         self.spelt.append(_spell(text) if token == WILD or COLLAPSED in text else text)
         self.texts.append(text)
-        self.marks.append("")
+        self.marks.append("".join(self._mark))
+        self._mark.clear()
 
     def word(self) -> Word:
-        shape = self.marks[0] + "".join(map(str.__add__, self.spelt, self.marks[1:]))
-        tokens, spelt, texts = tuple(self.tokens), tuple(self.spelt), tuple(self.texts)
-        return Word(tokens, spelt, texts, tuple(self.marks), shape)
+        marks = (*self.marks, "".join(self._mark))
+        shape = marks[0] + "".join(map(str.__add__, self.spelt, marks[1:]))
+        return Word(tuple(self.tokens), tuple(self.spelt), tuple(self.texts), marks, shape)
 
 
 def _spell(value: str) -> str:
@@ -141,9 +143,8 @@ def _cut_plain(part: str, cutting: _Cutting) -> None:
     for found in _token.finditer(part):
         cutting.mark(part[start : found.start()])
         start, text = found.end(), found.group()
-        if text.isalpha():
-            cutting.token(text, text)
-        elif part[start : start + 1] in _named and _named[part[start]].fullmatch(text):
+        named = _named.get(part[start : start + 1])
+        if text.isalpha() or (named and named.fullmatch(text)):
             cutting.token(text, text)
         elif ".." in text:
             for position, piece in enumerate(_dots.split(text)):
@@ -172,7 +173,7 @@ def _cut_token(cutting: _Cutting, text: str) -> None:
 
 
 def _looks_named(text: str) -> bool:
-    """Whether dots and slashes say that this is a host, a class or a path, and no constant's name."""
+    """Whether dots and slashes say that this is a host, a class or a path, not a constant."""
     dots, slashes = text.count("."), text.count("/")
     last = text.rpartition(".")[2]
     if dots >= 2 or slashes >= 2 or (dots and slashes):
