@@ -5,8 +5,8 @@ SHELL := bash
 
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := torch,report,fast,dev
-BENCHMARKS := vectors budget peers memory kills
+EXTRAS := hf,gpu,report,fast,dev
+BENCHMARKS := vectors budget peers memory kills logs nn
 
 # Our processes, not BLAS, use the cores: two test workers, one benchmark, one study.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1

@@ -1,0 +1,185 @@
+"""The kernels on a GPU: speed against matrix products and stock attention, and exactness.
+
+Run ``python -m benchmarks.gpu`` (two minutes on an H200). Needs CUDA, torch and Triton. Useful
+operations are those of each key with each slot that was open when it came, once.
+"""
+
+# N streams, L tokens, K things that repeat, D key size
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as fn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from distinctkv.nn.kernels.reading import read_first, read_mass
+from distinctkv.nn.kernels.sieve import NEAR
+from distinctkv.nn.kernels.stepping import step
+from distinctkv.nn.state import SlotState
+
+from . import device
+from .common import table, verdict
+from .device import clock, decided, differences, graph, stream, unit
+
+TAU, D, HEADS, SCALE = 0.3, 128, 8, 8.0
+TOKENS = 1 << 21  # of all streams together, when lengths are compared
+ALLOCATIONS = ((256, 0.1), (256, 0.5), (8, 0.1))  # streams, noise
+LENGTH, DISTINCT = 32768, 8192
+LENGTHS = tuple(1 << power for power in range(12, 17))
+CONTEXT, SLOTS = 65536, 16384
+HARD = (  # key size, things, noise, tau; without noise a grid, where many distances tie
+    (128, 700, 0.45, 0.3),
+    (128, 700, 0.8, 0.4),
+    (64, 300, 1.0, 0.5),
+    (256, 300, 0.7, 0.3),
+    (16, 300, 0.0, 0.15),
+)
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+# The earlier plan, one processor for each stream: 40 % of its rate, and 2 us for each 128 tokens.
+CHAIN_SHARE, CHAIN_STEP, CHAIN_TOKENS = 0.4, 2e-6, 128
+
+
+def main() -> None:
+    """Measure everything, keep it as JSON, print one table and what was reached."""
+    torch.manual_seed(0)
+    facts, rate = device.stamp(), device.gemm()
+    found: dict[str, list[dict[str, Any]]] = {
+        "exactness": [exactness(*case) for case in HARD],
+        "allocation": [allocation(*case, rate) for case in ALLOCATIONS],
+        "prefill, ms": [prefill(length) for length in LENGTHS],
+        "decode, ms": [decode(size) for size in (64, 8, 1)],
+    }
+    device.keep({"machine": facts, "product_tflops": rate, **found})
+    print(", ".join(facts.values()) + f"; bf16 product of 8192: {rate:.0f} TFLOP/s")
+    for name, rows in found.items():
+        print("\n" + name)
+        table(list(rows[0]), [[_show(cell) for cell in row.values()] for row in rows])
+    print()
+    judge(*found.values())
+
+
+def exactness(width: int, K: int, noise: float, tau: float) -> dict[str, Any]:
+    """Decisions that differ from those of torch and the law, where novelty is near tau."""
+    rows = stream(4, 5000, K, noise, width)
+    if not noise:
+        rows = unit((3 * torch.randn_like(rows)).round() + 1e-9)
+    run = decided(rows, tau)
+    about = {"slots": float(run.open.double().mean()), "again": _again(run)}
+    differ = differences(run, rows, 4, tau)
+    return {"D": width, "noise": noise, "tau": tau, **about, "differ": differ}
+
+
+def allocation(N: int, noise: float, rate: float) -> dict[str, Any]:
+    """Slots of N streams, a quarter of the tokens distinct; `with nearest`: the leaders' too."""
+    rows = stream(N, LENGTH, DISTINCT, noise, D)
+    run = decided(rows, TAU)
+    useful = 2.0 * D * float(run.visible().double().sum())
+    about = {"again": _again(run), "differ": differences(run, rows, 2, TAU)}
+    del run
+
+    def whole() -> None:
+        run = decided(rows, TAU)
+        run.nearest()
+        run.novelty()
+
+    ms = clock(lambda: decided(rows, TAU).assigned())
+    one = CHAIN_SHARE * rate / device.processors()  # TFLOP/s
+    chain = useful / N / one / 1e9 + 1e3 * CHAIN_STEP * LENGTH / CHAIN_TOKENS
+    speed = {"ms": ms, "TFLOP/s": useful / ms / 1e9, "of product": useful / ms / 1e9 / rate}
+    return {"streams": N, "noise": noise, **speed, "chain ms": chain,
+            "with nearest ms": clock(whole), **about}  # fmt: skip
+
+
+def prefill(L: int) -> dict[str, Any]:
+    """Allocate and read L tokens, each thing four times, against attention to all of them."""
+    N = TOKENS // L
+    rows = stream(N, L, L // 4, 0.1, D)
+    k = rows.unflatten(0, (-1, HEADS)).transpose(1, 2).bfloat16()
+    q, v = torch.randn_like(k), torch.randn_like(k)
+    heads = [x.transpose(1, 2) for x in (q, k, v)]
+
+    def mass() -> Tensor:
+        return read_mass(q, k, v, *decided(rows, TAU).assigned(), SCALE)
+
+    def first() -> Tensor:
+        return read_first(q, k, v, *decided(rows, TAU).assigned(), SCALE)
+
+    alone = clock(lambda: decided(rows, TAU).assigned())
+    times = {"allocate": alone, "and read mass": clock(mass), "and read first": clock(first)}
+    for name, backend in BACKENDS.items():
+        with sdpa_kernel(backend):
+            times[name] = clock(
+                lambda: fn.scaled_dot_product_attention(*heads, is_causal=True, scale=SCALE)
+            )
+    return {"L": L, "streams": N, **times, "mass off by": off_by(q, k, v, rows)}
+
+
+def off_by(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> float:
+    """Relative error of a mass read, for the last 256 tokens of one stream, from float32."""
+    assign, visible = decided(rows[:HEADS], TAU).assigned()
+    out = read_mass(q[:1], k[:1], v[:1], assign, visible, SCALE)[0, -256:, 0].float()
+    lead = (assign[0] == visible[0]).nonzero()[:, 0]  # the token that opened each slot
+    keys = k[0, lead[assign[0].long()], 0].float()
+    logits = SCALE * q[0, -256:, 0].float() @ keys.T
+    future = torch.ones_like(logits).triu(logits.shape[1] - 255) > 0
+    want = logits.masked_fill(future, -torch.inf).softmax(-1) @ v[0, :, 0].float()
+    return float((out - want).norm() / want.norm())
+
+
+def decode(B: int) -> dict[str, Any]:
+    """One token for each head: all tokens behind it, or the slots that they filled."""
+    like: dict[str, Any] = {"device": device.DEVICE, "dtype": torch.bfloat16}
+    q, key, value = (torch.randn(B, 1, HEADS, D, **like) for _ in "qkv")
+    state = SlotState.empty(key, value, SLOTS + 64)
+    state.keys.copy_(unit(torch.randn(SLOTS + 64, D, **like)))
+    for buffer, fill in ((state.weights, 4), (state.counts, 4), (state.n_slots, SLOTS)):
+        buffer.fill_(fill)
+    tau = torch.full((B, HEADS), TAU, dtype=torch.float64, device=device.DEVICE)
+    key = unit(key)
+    times = {"step": clock(graph(lambda: step(q, key, value, state, tau)))}
+    held = {"slots": float(state.n_slots.double().mean())}
+    heads = [torch.randn(B, HEADS, CONTEXT, D, **like) for _ in "kv"]
+    query = q.transpose(1, 2)
+    for name, backend in BACKENDS.items():
+        with sdpa_kernel(backend):
+            times[name] = clock(graph(lambda: fn.scaled_dot_product_attention(query, *heads)))
+    return {"batch": B, "tokens": CONTEXT, **held, **times}
+
+
+def judge(
+    exact: list[dict[str, Any]],
+    allocated: list[dict[str, Any]],
+    filled: list[dict[str, Any]],
+    decoded: list[dict[str, Any]],
+) -> None:
+    """Say which figures were reached."""
+    big, few = allocated[0], allocated[-1]
+    part = big["of product"]
+    verdict(f"{big['streams']} streams at half the rate of a product: {part:.0%}", part >= 0.5)
+    what = f"{few['streams']} streams within twice the chain's {few['chain ms']:.1f} ms"
+    verdict(f"{what}: {few['ms']:.1f} ms", few["ms"] <= 2 * few["chain ms"])
+    for row in filled:
+        if row["L"] >= 8192:
+            ours, theirs = row["and read mass"], row["flash"]
+            verdict(f"L = {row['L']}: {ours:.1f} ms, flash {theirs:.1f} ms", ours < theirs)
+    for row in decoded:
+        what = f"batch {row['batch']}: {row['step']:.3f} ms, flash {row['flash']:.3f} ms"
+        verdict(what, row["step"] < row["flash"])
+    differ = sum(row["differ"] for row in exact + allocated)
+    verdict(f"every decision is the law's: {differ} differ", differ == 0)
+
+
+def _again(run: Any) -> float:  # noqa: ANN401
+    """Share of the tokens whose nearest slot had to be looked at again."""
+    return float((run.states == NEAR.value).double().mean())
+
+
+def _show(cell: float) -> str:
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+if __name__ == "__main__":
+    main()

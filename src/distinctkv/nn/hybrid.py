@@ -1,0 +1,146 @@
+"""A language model of any mixers: a state-space backbone with a cache, and its rivals."""
+
+# B streams, L tokens, E channels, V tokens of the vocabulary
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as fn
+
+from .attention import FullAttention, SlidingWindowAttention
+from .delta import GatedDeltaNet
+from .distinct import DistinctAttention
+from .mamba import DiagonalSSM, Mamba2
+from .mixer import Mixer, State, rms_norm
+
+# Names for mixers as they come; for any other setting give the module itself.
+MIXERS: dict[str, Callable[[int], Mixer[Any]]] = {
+    "mamba2": Mamba2,
+    "diagonal": DiagonalSSM,
+    "delta": GatedDeltaNet,
+    "full": FullAttention,
+    "window": SlidingWindowAttention,
+    "distinct": DistinctAttention,
+}
+
+
+class HybridBlock(nn.Module):
+    """A mixer, then a network on each token if ``expand`` is not 0, each on the normed residual."""
+
+    def __init__(self, mixer: Mixer[Any], width: int, expand: int = 0) -> None:
+        super().__init__()
+        self.mixer = mixer
+        self.norm = nn.Parameter(torch.ones(width))
+        self.expand = expand
+        if expand:
+            self.wide_norm = nn.Parameter(torch.ones(width))
+            self.wide = nn.Linear(width, 2 * expand * width, bias=False)
+            self.narrow = nn.Linear(expand * width, width, bias=False)
+
+    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
+        """(B, L, E) to (B, L, E); tokens are added to the mixer's ``state`` if there is one."""
+        x = x + self.mixer(rms_norm(x, self.norm), state)
+        if self.expand:
+            gate, up = self.wide(rms_norm(x, self.wide_norm)).chunk(2, -1)
+            x = x + self.narrow(fn.silu(gate) * up)
+        return x
+
+
+@dataclass
+class ModelState:
+    """The states of all blocks, first block first."""
+
+    blocks: list[State]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors held."""
+        return sum(block.nbytes for block in self.blocks)
+
+
+class HybridLM(nn.Module):
+    """Tokens to logits of the next token, through one block for each of ``layers``.
+
+    A layer is a mixer or the name of one in `MIXERS`. Logits are products with the embedding.
+
+    >>> model = HybridLM(16, 32, [Mamba2(32, head=32), "distinct"])
+    >>> model(torch.tensor([[3, 1, 2]])).shape
+    torch.Size([1, 3, 16])
+    """
+
+    def __init__(
+        self, vocabulary: int, width: int, layers: Sequence[str | Mixer[Any]], *, expand: int = 0
+    ) -> None:
+        super().__init__()
+        mixers = [made(layer, width) for layer in layers]
+        self.embed = nn.Embedding(vocabulary, width)
+        # A token must be seen beside what the mixers add; with .02 recall forms late or never.
+        nn.init.normal_(self.embed.weight, std=2.5 * width**-0.5)
+        self.blocks = nn.ModuleList(HybridBlock(mixer, width, expand) for mixer in mixers)
+        self.norm = nn.Parameter(torch.ones(width))
+
+    @property
+    def mixers(self) -> list[Mixer[Any]]:
+        """The mixers, first block first."""
+        return [block.mixer for block in self.blocks if isinstance(block, HybridBlock)]
+
+    def start(self, batch: int) -> ModelState:
+        """The state before the first token of ``batch`` streams."""
+        return ModelState([mixer.start(batch) for mixer in self.mixers])
+
+    def forward(self, tokens: Tensor, state: ModelState | None = None) -> Tensor:
+        """Logits (B, L, V) for tokens (B, L), which follow those in ``state`` and are added."""
+        x = self.embed(tokens)
+        for place, block in enumerate(self.blocks):
+            x = block(x, None if state is None else state.blocks[place])
+        return fn.linear(rms_norm(x, self.norm), self.embed.weight)
+
+    def step(self, token: Tensor, state: ModelState) -> Tensor:
+        """Logits (B, V) after one more token (B,)."""
+        logits: Tensor = self(token[:, None], state)
+        return logits[:, 0]
+
+    @torch.no_grad()
+    def generate(
+        self,
+        tokens: Tensor,
+        n: int,
+        *,
+        temperature: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """``n`` tokens (B, n) that follow ``tokens``: the likeliest, or drawn at a temperature."""
+        if tokens.shape[1] < 1 or n < 0 or temperature < 0:
+            raise ValueError(
+                "generate needs a prompt of 1 token or more, n and temperature of 0 or more, got "
+                f"{tokens.shape[1]} tokens, n={n} and temperature={temperature}"
+            )
+        state = self.start(len(tokens))
+        logits = self(tokens, state)[:, -1]
+        said = []
+        for left in range(n, 0, -1):
+            said.append(_pick(logits, temperature, generator))
+            if left > 1:
+                logits = self.step(said[-1], state)
+        return torch.stack(said, 1) if said else tokens[:, :0]
+
+
+def made(layer: str | Mixer[Any], width: int) -> Mixer[Any]:
+    """The mixer itself, or a new one by its name."""
+    if isinstance(layer, Mixer):
+        return layer
+    if layer not in MIXERS:
+        raise ValueError(f"there is no mixer {layer!r}; there are {', '.join(MIXERS)}")
+    return MIXERS[layer](width)
+
+
+def _pick(logits: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
+    if not temperature:
+        return logits.argmax(-1)
+    chances = (logits.float() / temperature).softmax(-1)
+    return torch.multinomial(chances, 1, generator=generator)[:, 0]

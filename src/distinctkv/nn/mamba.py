@@ -1,0 +1,134 @@
+"""State-space mixers: Mamba-2, and the diagonal S4D with the same dynamics for every token."""
+
+# B streams, L tokens, E channels, H heads, P head size, N state size, I = H P inner channels
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as fn
+
+from .mixer import Mixer, ShortConv, State, rms_norm
+from .ssm import diagonal, ssd
+
+
+@dataclass
+class Mamba2State(State):
+    """Fixed in size: the last inputs of the convolution, and a matrix for each head."""
+
+    past: Tensor  # (B, T - 1, I + 2 N)
+    memory: Tensor  # (B, H, P, N), 32 bits
+
+
+class Mamba2(Mixer[Mamba2State]):
+    """Mamba-2: a gated matrix state for each head, whose decay and writes depend on the token.
+
+    >>> Mamba2(width=64)(torch.zeros(1, 10, 64)).shape
+    torch.Size([1, 10, 64])
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        states: int = 64,
+        head: int = 64,
+        expand: int = 2,
+        taps: int = 4,
+        chunk: int = 64,
+    ) -> None:
+        super().__init__()
+        inner = expand * width
+        if inner % head:
+            raise ValueError(
+                f"head must divide expand * width = {inner}, got {head}; choose a divisor"
+            )
+        heads = inner // head
+        self.inner, self.head, self.states, self.chunk = inner, head, states, chunk
+        self.sizes = [inner, inner + 2 * states, heads]  # the gate; x, B and C; dt
+        self.enter = nn.Linear(width, sum(self.sizes), bias=False)
+        self.conv = ShortConv(inner + 2 * states, taps)
+        self.log_decay = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
+        steps = torch.empty(heads).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+        self.dt_bias = nn.Parameter(steps.expm1().log())  # softplus of it is the step
+        self.skip = nn.Parameter(torch.ones(heads))
+        self.norm = nn.Parameter(torch.ones(inner))
+        self.leave = nn.Linear(inner, width, bias=False)
+
+    def start(self, batch: int) -> Mamba2State:
+        """Nothing seen: zeros."""
+        memory = self.dt_bias.new_zeros(batch, self.sizes[-1], self.head, self.states)
+        return Mamba2State(self.conv.start(batch), memory)
+
+    def forward(self, x: Tensor, state: Mamba2State | None = None) -> Tensor:
+        """Outputs for (B, L, E) tokens; see `Mixer`."""
+        z, mixed, dt = torch.split(self.enter(x), self.sizes, -1)
+        mixed, past = self.conv(mixed, None if state is None else state.past)
+        inner, B, C = torch.split(fn.silu(mixed), [self.inner, self.states, self.states], -1)
+        inner = inner.reshape(*x.shape[:2], -1, self.head)  # (B, L, H, P)
+        y, memory = ssd(
+            inner,
+            fn.softplus(dt.to(self.dt_bias) + self.dt_bias),
+            -self.log_decay.exp(),
+            B[:, :, None],
+            C[:, :, None],
+            chunk=min(self.chunk, x.shape[1]),
+            state=None if state is None else state.memory,
+        )
+        if state is not None:
+            state.past, state.memory = past, memory
+        y = (y + self.skip[:, None] * inner).flatten(-2)
+        leave: Tensor = self.leave(rms_norm(y * fn.silu(z), self.norm))
+        return leave
+
+
+@dataclass
+class DiagonalState(State):
+    """Fixed in size: N complex numbers for each channel."""
+
+    memory: Tensor  # (B, E, N), complex
+
+
+class DiagonalSSM(Mixer[DiagonalState]):
+    """S4D: each channel a bank of N damped oscillators, then a gate and a mix of the channels.
+
+    >>> DiagonalSSM(width=8)(torch.zeros(1, 10, 8)).shape
+    torch.Size([1, 10, 8])
+    """
+
+    def __init__(self, width: int, *, states: int = 32, chunk: int = 64) -> None:
+        super().__init__()
+        self.chunk = chunk
+        steps = torch.empty(width, 1).uniform_(math.log(1e-3), math.log(1e-1))
+        self.log_step = nn.Parameter(steps)
+        # S4D-Lin: decays of 1/2, frequencies at the multiples of pi.
+        self.log_decay = nn.Parameter(torch.full((width, states), math.log(0.5)))
+        self.frequency = nn.Parameter(math.pi * torch.arange(states).float().repeat(width, 1))
+        self.read = nn.Parameter(torch.randn(width, states, 2) / math.sqrt(2))
+        self.skip = nn.Parameter(torch.ones(width))
+        self.leave = nn.Linear(width, 2 * width)
+
+    def start(self, batch: int) -> DiagonalState:
+        """Nothing seen: zeros."""
+        zeros = self.read.new_zeros(batch, *self.read.shape)
+        return DiagonalState(torch.view_as_complex(zeros))
+
+    def forward(self, x: Tensor, state: DiagonalState | None = None) -> Tensor:
+        """Outputs for (B, L, E) tokens; see `Mixer`."""
+        rates = torch.complex(-self.log_decay.exp(), self.frequency)
+        A = (rates * self.log_step.exp()).exp()
+        y, memory = diagonal(
+            x.to(self.read),
+            A,
+            (A - 1) / rates,  # the input is held between two tokens
+            torch.view_as_complex(self.read),
+            chunk=min(self.chunk, x.shape[1]),
+            state=None if state is None else state.memory,
+        )
+        if state is not None:
+            state.memory = memory
+        y = fn.gelu(y + self.skip * x)
+        return fn.glu(self.leave(y), -1)

@@ -1,0 +1,99 @@
+"""The learnable form of the rule: novelty among tokens, a soft mask, a budget, a hard cut."""
+
+# B batch, L tokens, H heads, D key size, C value size, Q queries
+
+from __future__ import annotations
+
+from math import inf
+
+import torch
+from torch import Tensor
+from torch.nn import functional as fn
+
+from .law import FURTHEST
+
+ROWS = 512  # tokens compared with all before them at once
+
+
+def causal_novelty(keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    """Novelty of keys (B, L, H, D) of length one to all keys before them: 1 - max cosine.
+
+    Worked out as half the squared distance to the nearest, so that a repeat is exactly 0. The first
+    token has novelty 2, the largest there is, and padding 0. The gradient goes to both ends.
+
+    >>> causal_novelty(torch.eye(2)[[0, 1, 0]].reshape(1, 3, 1, 2)).flatten()
+    tensor([2., 1., 0.])
+    """
+    L = keys.shape[1]
+    with torch.no_grad(), torch.autocast(keys.device.type, enabled=False):
+        rows = keys.transpose(1, 2)
+        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        parts = []
+        for start in range(0, L, ROWS):
+            scores = rows[:, :, start : start + ROWS] @ rows[:, :, : start + ROWS].mT
+            place = torch.arange(scores.shape[-1], device=keys.device)
+            hidden = place >= place[start:, None]
+            if mask is not None:
+                hidden = hidden | ~mask[:, None, None, : start + ROWS]
+            parts.append(scores.masked_fill_(hidden, -inf).max(-1))
+        best = torch.cat([part.values for part in parts], 2).transpose(1, 2)
+        near = torch.cat([part.indices for part in parts], 2).transpose(1, 2)
+    gaps = keys - keys.gather(1, near[..., None].expand_as(keys))
+    half = torch.where(best == -inf, FURTHEST, gaps.square().sum(-1) / 2)
+    return half if mask is None else half * mask[..., None]
+
+
+def soft_read(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_gate: Tensor,
+    *,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+    causal: bool = True,
+) -> Tensor:
+    """Attention with log g (B, L, H) added to the logit of each token (B, Q, H, C).
+
+    A token with g near 0 is as good as not stored, one with g near 1 is kept. ``causal`` lets query
+    t see tokens up to t; without it every query sees the whole stream, as a query after it does.
+    A query that sees nothing reads 0.
+    """
+    with torch.autocast(q.device.type, enabled=False):
+        wide = torch.promote_types(q.dtype, torch.float32)
+        query, key, val = (x.to(wide).transpose(1, 2) for x in (q, k, v))
+        bias = log_gate.to(wide).transpose(1, 2)[:, :, None]
+        hidden = torch.zeros((), dtype=torch.bool, device=q.device)
+        if causal:
+            place = torch.arange(k.shape[1], device=q.device)
+            hidden = place > place[: q.shape[1], None]
+        if mask is not None:
+            hidden = hidden | ~mask[:, None, None]
+        bias = bias.masked_fill(hidden, -inf).expand(-1, -1, q.shape[1], -1)
+        blind = (bias == -inf).all(-1, keepdim=True)
+        bias = bias.masked_fill(blind, 0)
+        out = fn.scaled_dot_product_attention(query, key, val, attn_mask=bias, scale=scale)
+        return out.masked_fill(blind, 0).to(v.dtype).transpose(1, 2)
+
+
+def budget_penalty(gate: Tensor, budget: float | Tensor) -> Tensor:
+    """Mean over streams of ((sum of g - M) / M) ** 2 for gates (B, L, H): the paper's, over M ** 2.
+
+    >>> budget_penalty(torch.ones(1, 6, 1), budget=4)
+    tensor(0.2500)
+    """
+    return ((gate.sum(1) - budget) / budget).square().mean()
+
+
+def hard_keep(scores: Tensor, budget: int, *, mask: Tensor | None = None) -> Tensor:
+    """Which ``budget`` tokens of each stream score highest (B, L, H); the earlier of equals.
+
+    >>> hard_keep(torch.tensor([0.1, 0.9, 0.5, 0.9]).reshape(1, 4, 1), budget=2).flatten()
+    tensor([False,  True, False,  True])
+    """
+    if mask is not None:
+        scores = scores.masked_fill(~mask[..., None], -inf)
+    order = scores.sort(dim=1, descending=True, stable=True).indices
+    keep = torch.zeros_like(scores, dtype=torch.bool)
+    keep = keep.scatter(1, order[:, :budget], True)
+    return keep if mask is None else keep & mask[..., None]

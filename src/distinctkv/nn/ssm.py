@@ -1,0 +1,152 @@
+"""State-space recurrences: Mamba-2 in matrix products, diagonal S4D, and the loop they must equal.
+
+Each takes the state left by the tokens before and returns the one it leaves behind.
+"""
+
+# B streams, L tokens, H heads in G groups of R, P head size, N state size, Q chunk, M chunks
+# E channels of a model without heads
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as fn
+
+
+def ssd(
+    x: Tensor,
+    dt: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    *,
+    chunk: int = 64,
+    state: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Mamba-2: ``h_t = exp(dt_t A) h_{t-1} + dt_t x_t B_t``, ``y_t = h_t C_t``, by chunks.
+
+    ``x`` is (B, L, H, P), ``dt`` (B, L, H) and positive, ``A`` (H,) and negative, ``B`` and ``C``
+    (B, L, G, N), where G divides H. Returns ``y`` like ``x``, and the state (B, H, P, N) after
+    the last token.
+
+    >>> one = torch.ones(1, 3, 1, 1)
+    >>> y, h = ssd(one, torch.ones(1, 3, 1), torch.tensor([0.5]).log(), one, one)
+    >>> y.flatten()  # each step keeps half and adds one
+    tensor([1.0000, 1.5000, 1.7500])
+    """
+    _check_ssd(x, dt, A, B, C, chunk)
+    L, G = x.shape[1], B.shape[2]
+    # A token of dt = 0 changes nothing, so it can fill the last chunk.
+    x, dt, B, C = (chunks(t, chunk) for t in (x, dt, B, C))
+    moves = torch.unflatten(dt * A, 3, (G, -1)).movedim(2, 4)  # (B, M, G, R, Q), log decays
+    pulse = torch.unflatten(x * dt[..., None], 3, (G, -1)).movedim(2, 4)  # (B, M, G, R, Q, P)
+    B, C = B.movedim(2, 3), C.movedim(2, 3)  # (B, M, G, Q, N)
+    total = moves.cumsum(-1)
+
+    scores = (C @ B.mT).unsqueeze(3) * decays(moves)  # (B, M, G, R, Q, Q)
+    within = scores @ pulse
+    left = (total[..., -1:] - total).exp()[..., None] * pulse
+    adds = left.mT @ B.unsqueeze(3)  # (B, M, G, R, P, N): what each chunk adds to the state
+    start = None if state is None else torch.unflatten(state, 1, (G, -1))
+    # Sums over all chunks: in 16 bits they would lose the early tokens.
+    with torch.autocast(x.device.type, enabled=False):
+        before, last = _carry(adds.to(moves.dtype), total[..., -1], start)
+    between = total.exp()[..., None] * (C.unsqueeze(3) @ before.mT)
+    y = (within + between).movedim(4, 2).flatten(3, 4).flatten(1, 2)
+    return y[:, :L], last.flatten(1, 2)
+
+
+def selective_scan(
+    x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, *, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The selective recurrence as it is defined, token by token: slow, for reference.
+
+    ``h_t = exp(dt_t A) h_{t-1} + dt_t x_t B_t`` and ``y_t = h_t C_t``, with a decay for each
+    channel and state: ``x`` and ``dt`` are (B, L, E), ``A`` (E, N), ``B`` and ``C`` (B, L, N).
+    Returns ``y`` (B, L, E) and the state (B, E, N).
+    """
+    if state is None:
+        state = x.new_zeros(x.shape[0], x.shape[2], A.shape[1])
+    rows = []
+    for t in range(x.shape[1]):
+        decay = (dt[:, t, :, None] * A).exp()
+        state = decay * state + (dt[:, t] * x[:, t])[..., None] * B[:, t, None]
+        rows.append((state * C[:, t, None]).sum(-1))
+    return torch.stack(rows, 1), state
+
+
+def diagonal(
+    x: Tensor, A: Tensor, B: Tensor, C: Tensor, *, chunk: int = 64, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """S4D: ``h_t = A h_{t-1} + B x_t``, ``y_t = 2 Re(C h_t)``, with the same A, B, C at all times.
+
+    ``x`` is (B, L, E) and real, ``A``, ``B`` and ``C`` (E, N) and complex, already discrete.
+    Returns ``y`` (B, L, E) and the complex state (B, E, N).
+
+    >>> half, one = torch.tensor([[0.5 + 0j]]), torch.ones(1, 1) + 0j
+    >>> diagonal(torch.ones(1, 3, 1), half, one, one / 2)[0].flatten()
+    tensor([1.0000, 1.5000, 1.7500])
+    """
+    L = x.shape[1]
+    x = chunks(x, chunk).movedim(3, 2)  # (B, M, E, Q)
+    times = torch.arange(chunk + 1, device=x.device)
+    powers = A[..., None] ** times  # (E, N, Q + 1)
+    kernel = 2 * ((B * C)[..., None] * powers[..., :-1]).sum(1).real  # (E, Q)
+    lag = times[:-1, None] - times[:-1]
+    toeplitz = kernel[:, lag.clamp_min(0)] * (lag >= 0)  # (E, Q, Q)
+    within = torch.einsum("eqk,bmek->bmeq", toeplitz, x)
+    if state is None:
+        state = A.new_zeros(x.shape[0], *A.shape)
+    rows = []
+    for m in range(x.shape[1]):
+        q = min(chunk, L - m * chunk)  # fill must not age the state
+        rows.append(2 * torch.einsum("ben,en,enq->beq", state, C, powers[..., 1:]).real)
+        pulse = torch.einsum("beq,enq->ben", x[:, m, :, :q].to(A.dtype), powers[..., :q].flip(-1))
+        state = powers[..., q] * state + pulse * B
+    y = within + torch.stack(rows, 1)
+    return y.movedim(3, 2).flatten(1, 2)[:, :L], state
+
+
+def decays(moves: Tensor) -> Tensor:
+    """From (..., Q) log decays the (..., Q, Q) table of what is left at t of a token at s <= t."""
+    Q = moves.shape[-1]
+    total = moves.cumsum(-1)
+    later = torch.ones(Q, Q, dtype=torch.bool, device=moves.device).triu(1)
+    # Masked before the exponential: above the diagonal it could overflow.
+    return (total[..., :, None] - total[..., None, :]).masked_fill(later, -torch.inf).exp()
+
+
+def _carry(adds: Tensor, moves: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:
+    """States before each chunk and after the last, from what chunks add (B, M, ...) and decay."""
+    first = torch.zeros_like(adds[:, :1]) if start is None else start[:, None].to(adds.dtype)
+    adds = torch.cat([first, adds], 1).movedim(1, -3)  # (B, G, R, M + 1, P, N)
+    left = decays(fn.pad(moves.movedim(1, -1), (1, 0)))  # (B, G, R, M + 1, M + 1)
+    states = torch.unflatten(left @ adds.flatten(-2), -1, adds.shape[-2:]).movedim(-3, 1)
+    return states[:, :-1], states[:, -1]
+
+
+def chunks(tokens: Tensor, chunk: int) -> Tensor:
+    """(B, L, ...) as (B, M, Q, ...), the last chunk filled with zeros."""
+    fill = -tokens.shape[1] % chunk
+    tokens = fn.pad(tokens, [0, 0] * (tokens.ndim - 2) + [0, fill])
+    return torch.unflatten(tokens, 1, (-1, chunk))
+
+
+def _check_ssd(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk: int) -> None:
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least 1 token, got {chunk}")
+    if x.ndim != 4 or B.ndim != 4:
+        raise ValueError(
+            f"x must be (B, L, H, P) and B (B, L, G, N), got {tuple(x.shape)} and {tuple(B.shape)}"
+        )
+    batch, L, H, _ = x.shape
+    if dt.shape != x.shape[:3] or A.shape != (H,):
+        raise ValueError(
+            f"x has {H} heads: dt must be {(batch, L, H)} and A {(H,)}, "
+            f"got {tuple(dt.shape)} and {tuple(A.shape)}"
+        )
+    if B.shape != C.shape or B.shape[:2] != (batch, L) or H % B.shape[2]:
+        raise ValueError(
+            f"B and C must both be ({batch}, {L}, G, N) with G a divisor of {H}, "
+            f"got {tuple(B.shape)} and {tuple(C.shape)}"
+        )

@@ -1,0 +1,95 @@
+"""All that a stream of tokens leaves behind: slots of a fixed number, filled one after another."""
+
+# B batch, L tokens, H heads, S slots, D key size, C value size
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class SlotState(NamedTuple):
+    """Slots of every stream, in buffers whose shapes never change.
+
+    A head's slots lie together, since a read walks over them: ``keys`` (B, H, S, D) of length one,
+    ``values`` (B, H, S, C), which are sums for the mean, ``weights`` and ``counts`` (B, H, S),
+    ``n_slots``, ``overflow`` and ``seen`` (B, H). What lies behind ``n_slots`` is never read.
+
+    >>> state = SlotState.empty(torch.zeros(2, 1, 4, 8), torch.zeros(2, 1, 4, 16), capacity=32)
+    >>> state.keys.shape, state.values.shape, state.nbytes
+    (torch.Size([2, 4, 32, 8]), torch.Size([2, 4, 32, 16]), 26816)
+    """
+
+    keys: Tensor
+    values: Tensor
+    weights: Tensor
+    counts: Tensor
+    n_slots: Tensor
+    overflow: Tensor
+    seen: Tensor
+
+    @classmethod
+    def empty(cls, k: Tensor, v: Tensor, capacity: int) -> SlotState:
+        """No slots yet, for keys and values like these (B, L, H, D) and (B, L, H, C).
+
+        Keys are kept in the type of ``k``; values, which are added up, in float32 or better.
+        """
+        if capacity < 1:
+            raise ValueError(f"capacity must be at least 1 slot, got {capacity}")
+        B, _, H, D = k.shape
+        wide = torch.promote_types(v.dtype, torch.float32)
+        weights = torch.zeros(B, H, capacity, dtype=wide, device=k.device)
+        n_slots = torch.zeros(B, H, dtype=torch.int64, device=k.device)
+        return cls(
+            torch.zeros(B, H, capacity, D, dtype=k.dtype, device=k.device),
+            torch.zeros(B, H, capacity, v.shape[-1], dtype=wide, device=k.device),
+            weights,
+            torch.zeros_like(weights, dtype=torch.int32),
+            n_slots,
+            torch.zeros_like(n_slots),
+            torch.zeros_like(n_slots),
+        )
+
+    @property
+    def capacity(self) -> int:
+        """Slots that each stream has room for."""
+        return self.keys.shape[2]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers, filled or not."""
+        return sum(x.nbytes for x in self)
+
+    @property
+    def used(self) -> Tensor:
+        """Which slots are filled (B, H, S)."""
+        slot = torch.arange(self.capacity, device=self.keys.device)
+        return slot < self.n_slots[..., None]
+
+    def grown(self, capacity: int) -> SlotState:
+        """A copy with room for more slots."""
+        more = capacity - self.capacity
+        if more < 0:
+            raise ValueError(f"capacity is {self.capacity} already, got {capacity}")
+        wider = [
+            torch.cat([x, x.new_zeros((*x.shape[:2], more, *x.shape[3:]))], 2) for x in self[:4]
+        ]
+        return SlotState(*wider, *(x.clone() for x in self[4:]))
+
+    def clone(self) -> SlotState:
+        """A copy that later steps do not touch."""
+        return SlotState(*(x.clone() for x in self))
+
+    def picked(self, rows: Tensor) -> SlotState:
+        """A copy with these rows of the batch, as beam search asks for."""
+        return SlotState(*(x.index_select(0, rows) for x in self))
+
+    def check(self) -> SlotState:
+        """Raise if a token found no room; reads the device, so not for free."""
+        if n := int(self.overflow.sum()):
+            raise ValueError(
+                f"{n} novel tokens found all {self.capacity} slots taken; raise capacity or tau"
+            )
+        return self

@@ -1,0 +1,218 @@
+"""Decoding: write some tokens into the slots, and read them back, in buffers that never grow."""
+
+# B batch, L tokens, H heads, S slots, D key size, C value size, G queries per head
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from math import inf
+
+import torch
+from torch import Tensor
+
+from .allocation import Allocation, allocate
+from .columns import Mode, Value, positive
+from .door import taus
+from .engine import Impl
+from .reading import check, read
+from .state import SlotState
+
+
+def step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: SlotState,
+    tau: float | Tensor,
+    *,
+    mode: Mode = "mass",
+    value: Value = "mean",
+    scale: float | Tensor | None = None,
+    log_gate: Tensor | None = None,
+    mask: Tensor | None = None,
+    impl: Impl = "auto",
+) -> tuple[Tensor, SlotState]:
+    """Write L more tokens (B, L, H, D) into the slots and read them: what `read` gives for a whole.
+
+    With one token this costs one pass over the slots. The buffers of ``state`` are written in place
+    and given back; `SlotState.clone` before, to keep what was. No gradient passes to the slots.
+
+    >>> from .allocation import unit
+    >>> k, v = unit(torch.randn(1, 5, 2, 4)), torch.randn(1, 5, 2, 3)
+    >>> state = SlotState.empty(k, v, capacity=8)
+    >>> tokens = zip(k.split(1, 1), v.split(1, 1))
+    >>> out = torch.cat([step(key, key, val, state, 0.3)[0] for key, val in tokens], 1)
+    >>> torch.allclose(out, read(k, k, v, allocate(k, 0.3)), atol=1e-5)
+    True
+    """
+    check(mode, value, "token", q, k, v)
+    if k.shape[1] == 1 and _fused(q, k, v, state, impl):
+        from .kernels import stepping as kernel
+
+        out = kernel.step(
+            q, k, v, state, taus(tau, k),
+            mode=mode, value=value, scale=scale, log_gate=log_gate, mask=mask,
+        )  # fmt: skip
+        return out, state
+    found = allocate(k, tau, state=state, mask=mask, impl=impl)
+    if k.shape[1] == 1:
+        _write_one(state, k, v, found, mode, value, log_gate)
+        return _read_one(q, state, mode, value, scale, found).to(v.dtype), state
+    out = read(q, k, v, found, mode=mode, value=value, scale=scale, log_gate=log_gate, state=state)
+    return out, write(state, k, v, found, mode=mode, value=value, log_gate=log_gate)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, state: SlotState, impl: Impl) -> bool:
+    """Whether one kernel writes and reads: on CUDA, without gradients, for sizes that it has."""
+    wanted = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    if impl == "torch" or not k.is_cuda or wanted or torch.compiler.is_compiling():
+        return False
+    if find_spec("triton") is None:
+        return False
+    from .kernels.stepping import fits
+
+    return fits(v, state)
+
+
+@torch.no_grad()
+def write(
+    state: SlotState,
+    k: Tensor,
+    v: Tensor,
+    allocation: Allocation,
+    *,
+    mode: Mode = "mass",
+    value: Value = "mean",
+    log_gate: Tensor | None = None,
+) -> SlotState:
+    """Put tokens (B, L, H, D) where ``allocation``, made with this ``state``, said; in place."""
+    if allocation.opener.shape != state.weights.shape:
+        raise ValueError(
+            f"allocation is for slots {tuple(allocation.opener.shape)}, this state holds "
+            f"{tuple(state.weights.shape)}; allocate with state=state"
+        )
+    slot = allocation.assign.transpose(1, 2)
+    real, slot = slot >= 0, slot.clamp(min=0)
+    fresh, opener = allocation.opener >= 0, allocation.opener.clamp(min=0)
+    gate = _gate(state, real, log_gate)
+    val = v.transpose(1, 2).to(state.values.dtype)
+    _put(state.keys, fresh, k.transpose(1, 2), opener)
+    state.counts.masked_fill_(fresh, 0).scatter_add_(2, slot, real.to(state.counts.dtype))
+    if mode == "mass":
+        state.weights.masked_fill_(fresh, 0).scatter_add_(2, slot, gate)
+    else:
+        state.weights.copy_(torch.where(fresh, gate.gather(2, opener), state.weights))
+    if value == "mean":
+        part = (gate if mode == "mass" else real.to(val.dtype))[..., None] * val
+        part = torch.where(real[..., None], part, 0)
+        state.values.masked_fill_(fresh[..., None], 0)
+        state.values.scatter_add_(2, slot[..., None].expand_as(part), part)
+    elif value == "first":
+        _put(state.values, fresh, val, opener)
+    else:
+        place = torch.where(real, torch.arange(val.shape[2], device=v.device), -1)
+        latest = torch.full_like(opener, -1).scatter_reduce_(2, slot, place, "amax")
+        _put(state.values, latest >= 0, val, latest.clamp(min=0))
+    return _count(state, allocation)
+
+
+def _put(buffer: Tensor, where: Tensor, rows: Tensor, source: Tensor) -> None:
+    """Overwrite slots (B, H, S) of a buffer with the rows of these tokens."""
+    new = rows.gather(2, source[..., None].expand(-1, -1, -1, rows.shape[-1]))
+    buffer.copy_(torch.where(where[..., None], new.to(buffer.dtype), buffer))
+
+
+def _gate(state: SlotState, real: Tensor, log_gate: Tensor | None) -> Tensor:
+    """Weights of tokens (B, H, L), 0 for padding."""
+    weight = real.to(state.weights.dtype)
+    if log_gate is None:
+        return weight
+    return torch.where(real, log_gate.transpose(1, 2).to(weight.dtype).exp(), 0)
+
+
+def _count(state: SlotState, allocation: Allocation) -> SlotState:
+    state.n_slots.copy_(allocation.n_slots)
+    state.overflow.add_(allocation.overflow)
+    state.seen.add_((allocation.assign >= 0).sum(1))
+    return state
+
+
+@torch.no_grad()
+def _write_one(
+    state: SlotState,
+    k: Tensor,
+    v: Tensor,
+    allocation: Allocation,
+    mode: Mode,
+    value: Value,
+    log_gate: Tensor | None,
+) -> None:
+    """Put one token where ``allocation`` said, touching one slot of each stream."""
+    slot = allocation.assign.transpose(1, 2)  # (B, H, 1)
+    real, slot = slot >= 0, slot.clamp(min=0)
+    lead = allocation.lead.transpose(1, 2)
+    gate = _gate(state, real, log_gate)
+    val = v.transpose(1, 2).to(state.values.dtype)
+    _set(state.keys, slot, lead, k.transpose(1, 2))
+    _set(state.counts, slot, real, 1 + _old(state.counts, slot, lead))
+    weight = gate + _old(state.weights, slot, lead)
+    _set(state.weights, slot, real if mode == "mass" else lead, weight)
+    if value == "mean":
+        part = val * gate[..., None] if mode == "mass" else val
+        _set(state.values, slot, real, part + _old(state.values, slot, lead))
+    else:
+        _set(state.values, slot, lead if value == "first" else real, val)
+    _count(state, allocation)
+
+
+def _wide(slot: Tensor, buffer: Tensor) -> Tensor:
+    return slot if buffer.ndim == 3 else slot[..., None].expand(-1, -1, -1, buffer.shape[-1])
+
+
+def _old(buffer: Tensor, slot: Tensor, lead: Tensor) -> Tensor:
+    """What the slot holds, 0 if it is only now opened."""
+    old = buffer.gather(2, _wide(slot, buffer))
+    return torch.where(_wide(lead, buffer), 0, old)
+
+
+def _set(buffer: Tensor, slot: Tensor, where: Tensor, new: Tensor) -> None:
+    index = _wide(slot, buffer)
+    old = buffer.gather(2, index)
+    buffer.scatter_(2, index, torch.where(_wide(where, buffer), new.to(buffer.dtype), old))
+
+
+def _read_one(
+    q: Tensor,
+    state: SlotState,
+    mode: Mode,
+    value: Value,
+    scale: float | Tensor | None,
+    allocation: Allocation,
+) -> Tensor:
+    """Attention of one query per head and group over the slots (B, 1, H * G, C)."""
+    with torch.autocast(q.device.type, enabled=False):
+        slots, used = _filled(state)
+        keys, weights = slots.keys.to(slots.values.dtype), slots.weights
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        if isinstance(scale, Tensor):
+            scale = scale.reshape(-1, 1)
+        B, H = used.shape[:2]
+        query = (q[:, 0].to(keys.dtype) * scale).reshape(B, H, -1, q.shape[-1])
+        logits = query @ keys.mT + weights.log()[:, :, None]
+        logits = logits.masked_fill(~used[:, :, None], -inf)
+        share = logits.softmax(-1)
+        if value == "mean":
+            size = weights if mode == "mass" else slots.counts.to(weights.dtype)
+            share = share / positive(size)[:, :, None]
+        share = torch.where(used[:, :, None], share, 0)
+        out = share @ torch.where(used[..., None], slots.values, 0)
+        blind = (allocation.assign < 0).transpose(1, 2)[..., None] | (logits == -inf).all(-1, True)
+        return out.masked_fill(blind, 0).reshape(B, 1, -1, out.shape[-1])
+
+
+def _filled(state: SlotState) -> tuple[SlotState, Tensor]:
+    """The slots to look at, and which of them are filled; on the CPU the empty ones are cut off."""
+    if state.keys.is_cpu and not torch.compiler.is_compiling():
+        most = max(1, int(state.n_slots.max()))
+        state = SlotState._make((*(x[:, :, :most] for x in state[:4]), *state[4:]))
+    return state, state.used

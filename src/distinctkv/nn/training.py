@@ -1,0 +1,107 @@
+"""A loop that trains, shows its slots as it goes, and measures recall."""
+
+# B streams, L tokens
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as fn
+
+from .watching import Ramp, Watch, distinct_layers, set_tau
+
+SILENT = -100  # the target of a token at which nothing is asked
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step of training showed."""
+
+    step: int
+    loss: float
+    slots: dict[str, float]  # slots per token, by layer
+
+
+def train(
+    model: nn.Module,
+    batches: Iterable[tuple[Tensor, Tensor]],
+    *,
+    steps: int,
+    rate: float = 3e-3,
+    ramp: Ramp | None = None,
+    chance: float | None = None,
+    every: int = 1,
+) -> Iterator[Step]:
+    """Train on (tokens, targets) of shape (B, L); yields what it sees ``every`` so many steps.
+
+    Targets of -100 are not asked. AdamW with a warm-up over the first tenth, a cosine to 5 % of
+    ``rate``, gradients clipped to length one; bfloat16 products on a GPU. With ``chance``, the
+    loss of one who knows nothing, a `Watch` looks out for a collapse.
+    """
+    watch = Watch(model, math.inf if chance is None else chance)
+    optimiser = torch.optim.AdamW(_groups(model), rate, betas=(0.9, 0.95))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda i: _rate_at(i, steps))
+    model.train()
+    for number, (tokens, targets) in zip(range(steps), batches, strict=False):
+        if ramp is not None:
+            set_tau(model, ramp(number / steps))
+        kind = tokens.device.type
+        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
+            logits = model(tokens)
+        loss = fn.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+        asked = targets != SILENT
+        extra = sum(layer.write_loss(asked) for layer in distinct_layers(model).values())
+        optimiser.zero_grad()
+        torch.autograd.backward(loss + extra)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+        if number % every == 0 or number == steps - 1:
+            yield Step(number, loss.item(), watch.look(number, loss.item()))
+
+
+@torch.no_grad()
+def recall(model: nn.Module, tokens: Tensor, targets: Tensor) -> float:
+    """Part of the asked targets (those not -100) that the model's likeliest token meets."""
+    training = model.training
+    model.eval()
+    right = model(tokens).argmax(-1) == targets
+    model.train(training)
+    return float(right[targets != SILENT].float().mean())
+
+
+def sweep(
+    model: nn.Module, taus: Sequence[float], tokens: Tensor, targets: Tensor
+) -> list[tuple[float, float, float]]:
+    """(tau, recall, slots per token) of one model at other thresholds; its own is put back."""
+    layers = list(distinct_layers(model).values())
+    before = [float(layer.tau) for layer in layers]
+    rows = []
+    try:
+        for tau in taus:
+            set_tau(model, tau)
+            score = recall(model, tokens, targets)
+            used = [float(x.slots_per_token) for x in layers if x.slots_per_token is not None]
+            rows.append((tau, score, sum(used) / max(1, len(used))))
+    finally:
+        for layer, tau in zip(layers, before, strict=True):
+            layer.tau.fill_(tau)
+    return rows
+
+
+def _rate_at(step: int, steps: int) -> float:
+    warm = min(1.0, (step + 1) / max(1, steps // 10))
+    return warm * (0.05 + 0.95 * (1 + math.cos(math.pi * step / steps)) / 2)
+
+
+def _groups(model: nn.Module) -> list[dict[str, object]]:
+    """Matrices are decayed; scales, norms and biases are not."""
+    weights = [p for p in model.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in weights if p.ndim > 1], "weight_decay": 0.01},
+        {"params": [p for p in weights if p.ndim <= 1], "weight_decay": 0.0},
+    ]

@@ -1,0 +1,94 @@
+"""The mass read with an exact window beside it: near tokens as they are, far ones by their slots.
+
+A token is written into the slots when it leaves the window, so it is never counted twice. With
+the mass read each far token stands for itself under the key of its slot, and all is one softmax
+over three kinds of columns: slots from before, far tokens, near tokens.
+"""
+
+# B streams, L queries, N >= L tokens the last L of which are the queries' own, F = tokens written,
+# H heads, D head size, S slots, W window, T columns
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as fn
+
+from .state import SlotState
+
+QUERIES = 512  # queries whose masks are held at once
+
+
+class Columns(NamedTuple):
+    """What a query can see: keys and values (B, T, H, D), and the logarithm of their weight."""
+
+    keys: Tensor
+    values: Tensor
+    weight: Tensor | None  # (B, H, T), None if all are 1
+
+
+def columns(
+    far: Tensor, k: Tensor, v: Tensor, state: SlotState | None, written: Tensor | None
+) -> Columns:
+    """Slots from before, the first F tokens under their slots' keys ``far``, all N tokens again.
+
+    Those of the F that are not ``written`` (B, F) weigh nothing.
+    """
+    F = far.shape[1]
+    keys, values = [far, k], [v[:, :F], v]
+    if state is None and written is None:
+        return Columns(torch.cat(keys, 1), torch.cat(values, 1), None)
+    weight = k.new_zeros(k.shape[0], k.shape[2], F + k.shape[1])
+    if written is not None:
+        weight[..., :F].masked_fill_(~written[:, None], -torch.inf)
+    if state is not None:
+        used = state.used
+        count = torch.where(used, state.weights, 1)
+        held = torch.where(used[..., None], state.values / count[..., None], 0)
+        keys.insert(0, torch.where(used[..., None], state.keys, 0).transpose(1, 2))
+        values.insert(0, held.transpose(1, 2).to(v))
+        weight = torch.cat([count.log().masked_fill(~used, -torch.inf).to(weight), weight], -1)
+    return Columns(torch.cat(keys, 1), torch.cat(values, 1), weight)
+
+
+def visible(n_queries: int, n_tokens: int, n_written: int, window: int, like: Tensor) -> Tensor:
+    """Which of F + N token columns each query may see, (L, F + N): far ones first, then near ones.
+
+    >>> visible(2, 3, 2, 2, torch.zeros(())).int()  # tokens 1 and 2 ask; 0 and 1 are written
+    tensor([[0, 0, 1, 1, 0],
+            [1, 0, 0, 1, 1]], dtype=torch.int32)
+    """
+    now = torch.arange(n_tokens - n_queries, n_tokens, device=like.device)[:, None]
+    token = torch.arange(n_tokens, device=like.device)
+    far = token[:n_written] <= now - window
+    near = (token <= now) & (token > now - window)
+    return torch.cat([far, near], 1)
+
+
+def read_near_and_far(q: Tensor, seen: Columns, mask: Tensor) -> Tensor:
+    """One softmax over all columns: (B, L, H, D). ``mask`` (L, F + N) is `visible`."""
+    key, value = seen.keys.transpose(1, 2), seen.values.transpose(1, 2)
+    mask = fn.pad(mask, (key.shape[2] - mask.shape[1], 0), value=True)  # slots from before
+    parts = []
+    for start in range(0, q.shape[1], QUERIES):
+        allowed = mask[start : start + QUERIES]
+        query = q[:, start : start + QUERIES].transpose(1, 2)
+        bias = allowed if seen.weight is None else _bias(seen.weight, allowed)
+        with torch.autocast(q.device.type, enabled=False):
+            parts.append(fn.scaled_dot_product_attention(query, key, value, bias, scale=1.0))
+    return torch.cat(parts, 2).transpose(1, 2)
+
+
+def slot_reads(q: Tensor, keys: Tensor, assign: Tensor, mask: Tensor) -> Tensor:
+    """The weight each query gives to the slot of each far token, (B, H, L, F)."""
+    logits = torch.einsum("blhd,bthd->bhlt", q, keys)
+    share = logits.masked_fill(~mask, -torch.inf).softmax(-1)[..., : assign.shape[1]]
+    slot = assign.transpose(1, 2)
+    same = (slot[..., :, None] == slot[..., None, :]).to(share)
+    return share @ same
+
+
+def _bias(weight: Tensor, allowed: Tensor) -> Tensor:
+    return weight[:, :, None].masked_fill(~allowed, -torch.inf)

@@ -1,0 +1,100 @@
+"""Every kernel, compiled for Hopper without a GPU; prints facts about each, as JSON.
+
+The interpreter takes more than the compiler does, so that only this finds some mistakes; and the
+assembler has dropped products that it took for dead, which only its output shows.
+"""
+
+import json
+import subprocess
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from distinctkv.nn.kernels.attend import attend_first, attend_mass
+from distinctkv.nn.kernels.commit import commit
+from distinctkv.nn.kernels.halves import prepare, refine
+from distinctkv.nn.kernels.law import measure, recheck
+from distinctkv.nn.kernels.nearest import again, nearest
+from distinctkv.nn.kernels.pairs import pairs
+from distinctkv.nn.kernels.probe import probe
+from distinctkv.nn.kernels.settle import append, settle
+from distinctkv.nn.kernels.sieve import line_up, sieve
+from distinctkv.nn.kernels.slots import absorb, plant, refresh
+
+POINTERS = {"p": "fp32", "d": "fp64", "h": "fp16", "b": "bf16", "c": "i8", "w": "i32", "q": "i64"}
+NUMBERS = {"I": "i32", "F": "fp32"}
+DUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+D = 128
+
+
+def half(height):
+    return f"tensordesc<fp16[{height},{D}]>"
+
+
+def brain(*shape):
+    return f"tensordesc<bf16[{','.join(map(str, shape))}]>"
+
+
+SLOTS = [brain(64, D), brain(64, D)]
+READ = {"D": D, "E": D, "R": 128, "T": 64}
+STEP = {"G": 2, "D": D, "E": D, "T": 32, "MASS": True, "MEAN": True}
+KERNELS = [  # types of the arguments in order, the constants, the options
+    (prepare, "pchwI", {"D": D, "R": 64}, {}),
+    (nearest, [half(256), half(64), *"wwwwwIII"], {"R": 256, "T": 64}, {"num_warps": 8}),
+    (sieve, "wwwppwdppccwFIIII", {"D": D, "R": 256, "T": 64, "P": 2}, {}),
+    (line_up, "cwwIIII", {"R": 1024}, {}),
+    (pairs, "phwwdpwFFI", {"D": D, "R": 64, "W": 32}, {}),
+    (settle, "wwwwwcwwII", {"R": 64, "W": 32}, {}),
+    (append, "pwwcwphhpIII", {"D": D, "R": 32}, {}),
+    (again, ["h", half(64), *"wwwwpwcFII"], {"D": D, "R": 256, "T": 64}, {"num_warps": 8}),
+    (
+        refine,
+        ["p", half(64), half(64), *"pwwwwcFII"],
+        {"D": D, "R": 128, "T": 64},
+        {"num_stages": 2},
+    ),
+    (recheck, "ppwwwwII", {"D": D, "T": 64}, {}),
+    (measure, "ppwcpII", {"D": D, "R": 64}, {}),
+    (
+        attend_mass,
+        ["b", *SLOTS, brain(64, 16), *"bbwwbFIIIIIIIIIII"],
+        READ,
+        {"num_warps": 8},
+    ),
+    (attend_first, ["b", *SLOTS, *"wwbFIIIIIII"], READ, {"num_warps": 8}),
+    (plant, "bwwbIIIIII", {"D": D, "R": 64}, {}),
+    (absorb, "bwppIIIIIII", {"E": D, "R": 32}, {}),
+    (refresh, "ppwbbFIII", {"E": D, "R": 32}, {}),
+    (probe, "bbbppwqpppppII", STEP | {"STAGES": 3}, {"num_warps": 2}),
+    (commit, "bbbpcbppwqqqdpppppbFI", STEP | {"P": 64, "LAST": False}, {}),
+]
+
+
+def type_of(letter):
+    if letter in POINTERS:
+        return "*" + POINTERS[letter]
+    return NUMBERS.get(letter, letter)
+
+
+def build(kernel, types, constants, options):
+    """Shared memory in bytes, and matrix products asked of and given by the assembler."""
+    names = [name for name in kernel.arg_names if name not in constants]
+    signature = dict(zip(names, map(type_of, types), strict=True))
+    signature |= dict.fromkeys(constants, "constexpr")
+    source = ASTSource(kernel, signature, constants)
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    asked = made.asm["ptx"].count("wgmma.mma_async")
+    with NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(made.asm["cubin"])
+        file.flush()
+        said = subprocess.run(
+            [DUMP, "-sass", file.name], capture_output=True, text=True, check=True
+        )
+    return made.metadata.shared, asked, said.stdout.count("HGMMA")
+
+
+if __name__ == "__main__":
+    print(json.dumps({entry[0].__name__: build(*entry) for entry in KERNELS}))

@@ -1,0 +1,125 @@
+"""Every kernel, run by Triton's interpreter on tiny tensors; prints what was wrong as JSON.
+
+A process of its own: Triton decides when it is imported whether to interpret.
+"""
+
+import os
+
+os.environ["TRITON_INTERPRET"] = "1"
+
+import json
+import sys
+import warnings
+from itertools import product
+
+import numpy as np
+import torch
+
+from distinctkv.nn import exact
+from distinctkv.nn.functional import SlotState, allocate, read, step, unit
+from distinctkv.nn.kernels import allocating, reading, stepping
+from distinctkv.nn.law import squared
+from tests.nn.cases import KINDS, rows
+
+TAUS = (-1.0, 0.0, 0.15, 0.3, 0.5, 1.0, 2.0)
+
+
+def poison():
+    """What nobody has written to yet holds the worst there is."""
+    empty = torch.Tensor.new_empty
+
+    def new_empty(self, *shape, **words):
+        made = empty(self, *shape, **words)
+        return made.fill_(float("nan") if made.is_floating_point() else -(2**7) + 1)
+
+    torch.Tensor.new_empty = new_empty
+
+
+def keys(kind, rng, N, L, tau):
+    drawn = unit(torch.tensor(rows(kind, (N, L, 1, 14 if kind == "chain" else 16), tau, rng)))
+    drawn = drawn.reshape(N, L, 16).float()
+    return drawn.bfloat16().float() if rng.random() < 0.3 else drawn
+
+
+def allocation(kind, rng):
+    """Numbers that differ from the engine in torch: leads, nearest slots, overflow, novelty."""
+    N, L, tau = 2, int(rng.integers(40, 80)), torch.tensor(rng.choice(TAUS, 2))
+    drawn = keys(kind, rng, N, L, 0.3)
+    valid = torch.tensor(rng.random((N, L)) < rng.choice([0.7, 1.0]))
+    valid[1, :2] = True
+    tau[1] = squared(drawn[1, 0], drawn[1, 1]) / 2  # the second token is as far as may be
+    drawn = torch.where(valid[..., None], drawn, 0)
+    slots, n_slots = drawn[:, :0], torch.zeros(N, dtype=torch.int64)
+    if rng.random() < 0.5:
+        slots, n_slots = keys(kind, rng, N, 8, 0.3), torch.tensor([rng.integers(0, 8), 0])
+        slots[torch.arange(8) >= n_slots[:, None]] = float("nan")
+    capacity = int(rng.choice([L + 8, 10]))
+    how = allocating.Cut(64, block=16, tile=16, parts=int(rng.integers(1, 3)), settle=32)
+    room = allocating.Room(slots, n_slots, capacity)
+    run = allocating.Run(drawn, tau, valid, room, how)
+    got = run.leads(), run.nearest().long(), run.lost.long(), run.novelty()
+    lead, nearest, novelty, lost = exact.allocate(
+        drawn, tau, valid, None, slots, n_slots, capacity, 32
+    )
+    want = lead, nearest.masked_fill(~valid, -1), lost, novelty
+    return [int((a != b).sum()) for a, b in zip(got, want, strict=True)]
+
+
+def batch(rng, B, L, H, G):
+    things = torch.tensor(rng.standard_normal((9, 16)))
+    which = torch.tensor(rng.integers(0, 9, (B, L, H)))
+    noise = 0.2 * torch.tensor(rng.standard_normal((B, L, H, 16)))
+    k = unit(things[which] + noise).float()
+    q, v = (torch.tensor(rng.standard_normal((B, L, n, 16))).float() for n in (H * G, H))
+    return q, k, v, torch.tensor(rng.random((B, L)) < 0.8)
+
+
+def reads(rng):
+    """How far the two reads are from those in torch, with padding and grouped heads."""
+    reading.BLOCK, reading.TILE, reading.CHUNK = 16, 16, 32
+    q, k, v, mask = batch(rng, 2, 50, 1, 2)
+    found = allocate(k, 0.3, mask=mask)
+    lead, assign = (x.transpose(1, 2).flatten(0, 1) for x in (found.lead, found.assign))
+    told = assign.int().contiguous(), (lead.cumsum(1) - lead.int()).int()
+    mass = reading.read_mass(q, k, v, *told, 0.25) - read(q, k, v, found, scale=0.25)
+    first = reading.read_first(q, k, v, *told, 0.25)
+    first = first - read(q, k, v, found, scale=0.25, mode="distinct", value="first")
+    return [float(x.abs().max()) for x in (mass, first)]
+
+
+def steps(mode, value, rng):
+    """How far a decoded stream, and the slots it leaves, are from those in torch."""
+    stepping.TILE = 16
+    q, k, v, mask = batch(rng, 1, 10, 1, 2)
+    gate = torch.tensor(-rng.random((1, 10, 1)))
+    states = [SlotState.empty(k, v, 9) for _ in range(2)]
+    for x in states[1][:4]:
+        x.fill_(float("nan") if x.is_floating_point() else -7)
+    worst, tau = 0.0, torch.full((1, 1), 0.3, dtype=torch.float64)
+    words = {"mode": mode, "value": value, "scale": 0.4}
+    for t in range(10):
+        now = [x[:, t : t + 1] for x in (q, k, v)]
+        words |= {"log_gate": gate[:, t : t + 1], "mask": mask[:, t : t + 1]}
+        want = step(*now, states[0], 0.3, **words)[0]
+        worst = max(worst, float((stepping.step(*now, states[1], tau, **words) - want).abs().max()))
+    used = states[0].used
+    for a, b in zip(states[0][:4], states[1][:4], strict=True):
+        worst = max(worst, float((a[used] - b[used]).abs().max()))
+    counted = [int((a != b).sum()) for a, b in zip(states[0][4:], states[1][4:], strict=True)]
+    return [worst, *counted]
+
+
+def main():
+    rng = np.random.default_rng(int(sys.argv[1]))
+    # The interpreter multiplies what no one will read, and says so.
+    warnings.filterwarnings("ignore", "invalid value|overflow", RuntimeWarning)
+    poison()
+    wrong = {f"allocation {kind}": allocation(kind, rng) for kind in KINDS}
+    wrong["reads"] = reads(rng)
+    for mode, value in product(("mass", "distinct"), ("mean", "first", "last")):
+        wrong[f"steps {mode} {value}"] = steps(mode, value, rng)
+    print(json.dumps(wrong))
+
+
+if __name__ == "__main__":
+    main()

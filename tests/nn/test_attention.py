@@ -1,0 +1,121 @@
+"""Attention mixers: how keys are made and centred, and that a window is a window."""
+
+import pytest
+import torch
+
+from distinctkv.nn.attention import (
+    FullAttention,
+    Heads,
+    Projection,
+    SlidingWindowAttention,
+    attend,
+    attend_near,
+)
+from distinctkv.nn.mixer import ShortConv
+
+E, HEADS = 12, Heads(count=2, size=6)
+
+
+@pytest.fixture
+def normal(seed):
+    generator = torch.Generator().manual_seed(seed)
+    return lambda *shape: torch.randn(*shape, generator=generator)
+
+
+@pytest.mark.parametrize("before", [0, 2, 9])
+@pytest.mark.parametrize("window", [1, 3, 4, 50])
+def test_a_window_is_attention_under_a_banded_mask(normal, window, before):
+    q, k, v = normal(2, 10, 2, 4), normal(2, 10 + before, 2, 4), normal(2, 10 + before, 2, 4)
+    lag = torch.arange(10)[:, None] + before - torch.arange(10 + before)
+    wanted = attend(q, k, v, (lag >= 0) & (lag < window))
+    torch.testing.assert_close(attend_near(q, k, v, window), wanted)
+
+
+def test_fewer_queries_are_the_last_tokens(normal):
+    q, k, v = normal(1, 7, 2, 4), normal(1, 7, 2, 4), normal(1, 7, 2, 4)
+    torch.testing.assert_close(attend(q[:, 4:], k, v), attend(q, k, v)[:, 4:])
+
+
+def test_a_window_as_long_as_the_stream_is_full_attention(normal):
+    full, near = FullAttention(E, HEADS), SlidingWindowAttention(E, HEADS, window=9)
+    near.load_state_dict(full.state_dict())
+    x = normal(2, 9, E)
+    torch.testing.assert_close(near.eval()(x), full.eval()(x))
+
+
+def test_a_window_keeps_no_more_than_it_needs(normal):
+    mixer = SlidingWindowAttention(E, HEADS, window=4).eval()
+    state = mixer.start(2)
+    for length in (2, 5, 1, 30):
+        mixer(normal(2, length, E), state)
+    assert state.keys.shape[1] == 3
+
+
+def test_keys_have_length_one_and_queries_their_scale(normal):
+    project = Projection(E, Heads(count=2, size=6, scale=5.0))
+    q, k, _, _ = project(normal(2, 9, E))
+    torch.testing.assert_close(k.norm(dim=-1), torch.ones(2, 9, 2))
+    torch.testing.assert_close(q.norm(dim=-1), torch.full((2, 9, 2), 5.0))
+
+
+def test_centring_takes_the_common_part_off(normal):
+    project = Projection(E, HEADS)
+    x = normal(4, 50, E) + 5
+    alike = project(x)[1].mean((0, 1)).norm(dim=-1)
+    apart = project.eval()(x)[1].mean((0, 1)).norm(dim=-1)
+    assert (alike > 0.5).all()  # the first batch meets a mean of zero
+    assert (apart < 0.3).all()
+
+
+def test_only_training_without_a_past_moves_the_mean(normal):
+    project = Projection(E, HEADS)
+    x = normal(2, 9, E)
+    past = project.conv.start(2)
+    project(x, past)
+    project.eval()(x)
+    assert project.mean.abs().max() == 0
+    project.train()(x)
+    assert project.mean.abs().max() > 0
+
+
+def test_the_mean_follows_slowly_after_the_first_batches(normal):
+    project = Projection(E, HEADS)
+    for _ in range(30):
+        project(normal(2, 50, E))
+    before = project.mean.clone()
+    project(normal(2, 50, E) + 100)
+    step = project.mean - before
+    project(normal(2, 50, E) + 100)
+    torch.testing.assert_close(project.mean - before, 1.9 * step, rtol=0.05, atol=0.05)
+
+
+def test_without_centring_there_is_no_mean(normal):
+    project = Projection(E, Heads(count=2, size=6, centre=False))
+    project(normal(2, 9, E))
+    assert project.mean.abs().max() == 0
+
+
+def test_a_short_convolution_looks_back_and_goes_on(normal):
+    conv, x = ShortConv(3, taps=4), normal(2, 11, 3)
+    whole, _ = conv(x)
+    one, past = conv(x[:, :2])
+    other, _ = conv(x[:, 2:], past)
+    torch.testing.assert_close(torch.cat([one, other], 1), whole)
+    dense = torch.nn.functional.conv1d(
+        torch.nn.functional.pad(x.mT, (3, 0)), conv.weight.T[:, None], conv.bias, groups=3
+    )
+    torch.testing.assert_close(whole, dense.mT)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"count": 0}, "count must be at least 1"), ({"scale": 0.0}, "scale must be above 0")],
+)
+def test_numbers_that_make_no_heads_are_refused(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        Heads(**wrong)
+
+
+def test_a_window_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="window must be at least 1 token, got 0"):
+        SlidingWindowAttention(E, window=0)

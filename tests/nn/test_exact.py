@@ -1,0 +1,63 @@
+"""Allocation in chunks is the rule, id for id and to the last bit."""
+
+import numpy as np
+import pytest
+import torch
+
+from distinctkv.nn import law
+from distinctkv.nn.functional import allocate, unit
+from distinctkv.rule import distances
+from tests.nn.cases import KINDS, Case, differs, draw, rows
+
+
+@pytest.mark.parametrize("part", range(10))
+def test_thirty_random_cases_are_the_rule(rng, part):
+    for case in [draw(rng) for _ in range(30 * (part + 1))][-30:]:
+        assert not differs(case), case
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_longer_than_many_chunks_is_the_rule(rng, kind):
+    keys = unit(torch.tensor(rows(kind, (1, 700, 1, 8), 0.3, rng))).float()
+    for chunk in (64, 1000):
+        assert not differs(Case(kind, keys, 0.3, chunk, None, None))
+
+
+def test_a_long_chain_inside_one_chunk_is_the_rule(rng):
+    angle = torch.arange(200) * 0.1  # each token is within tau of the next and of no other
+    keys = torch.stack([angle.cos(), angle.sin()], -1).reshape(1, 200, 1, 2)
+    case = Case("chain", keys, 1 - float(np.cos(0.15)), 256, None, None)
+    assert not differs(case)
+    assert case.allocate().lead.flatten().tolist()[:6] == [True, False] * 3
+
+
+def test_distances_are_those_of_the_law_to_the_last_bit(rng):
+    for width in (1, 7, 64, 129):
+        a, b = rng.standard_normal((2, 50, width)).astype(np.float32)
+        want = np.array([distances(x, y[None])[0] for x, y in zip(a, b, strict=True)])
+        assert (law.squared(torch.tensor(a), torch.tensor(b)).numpy() == want).all()
+
+
+@pytest.mark.parametrize("width", [1, 3, 16, 64, 256])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_no_product_is_further_off_than_the_bound(rng, width, dtype):
+    a, b = (unit(torch.tensor(rng.standard_normal((200, width)))).to(dtype) for _ in range(2))
+    b[:50] = a[:50] * 1.09
+    half = (b.double().square().sum(-1) / 2).to(dtype)
+    scores = (
+        torch.addmm(half, a, b.mT, alpha=-1).double() + a.double().square().sum(-1)[:, None] / 2
+    )
+    true = torch.stack([law.squared(row[None], b) for row in a]) / 2
+    assert (scores - true).abs().max() <= law.error(width, dtype)
+
+
+def test_where_products_may_be_rounded_they_are_taken_in_float64(rng):
+    keys = unit(torch.tensor(rng.standard_normal((1, 90, 1, 16)))).float()
+    want = allocate(keys, 0.6)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert law.product_type(keys) is torch.float64
+        assert torch.equal(allocate(keys, 0.6).novelty, want.novelty)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert law.product_type(keys) is torch.float32

@@ -1,0 +1,124 @@
+"""The language model: one contract for any list of mixers."""
+
+import pytest
+import torch
+
+from distinctkv.nn import weights
+from distinctkv.nn.attention import FullAttention, Heads
+from distinctkv.nn.distinct import DistinctAttention
+from distinctkv.nn.hybrid import MIXERS, HybridLM
+from distinctkv.nn.mamba import Mamba2
+from distinctkv.snapshot import SnapshotError
+
+V, E = 11, 16
+
+
+def build(expand=0):
+    heads = Heads(count=2, size=8)
+    return HybridLM(V, E, [Mamba2(E, states=4, head=8), DistinctAttention(E, heads)], expand=expand)
+
+
+@pytest.fixture(params=[0, 2], ids=["mixers alone", "with networks"])
+def model(request, seed):
+    torch.manual_seed(seed)
+    return build(request.param).eval()
+
+
+@pytest.fixture
+def tokens(seed):
+    return torch.randint(V, (3, 17), generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def test_steps_equal_the_whole(model, tokens):
+    state = model.start(3)
+    steps = torch.stack([model.step(token, state) for token in tokens.T], 1)
+    torch.testing.assert_close(steps, model(tokens), rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_prompt_then_steps_equal_the_whole(model, tokens):
+    state = model.start(3)
+    parts = [model(tokens[:, :9], state)]
+    parts += [model.step(token, state)[:, None] for token in tokens[:, 9:].T]
+    torch.testing.assert_close(torch.cat(parts, 1), model(tokens), rtol=0, atol=1e-5)
+
+
+def test_what_is_generated_is_what_the_model_finds_likeliest(model, tokens):
+    said = model.generate(tokens, 6)
+    whole = model(torch.cat([tokens, said], 1)).argmax(-1)
+    assert torch.equal(said, whole[:, 16:-1])
+
+
+def test_generation_by_chance_follows_its_generator(model, tokens, seed):
+    one, other = (
+        model.generate(tokens, 20, temperature=1.0, generator=torch.Generator().manual_seed(seed))
+        for _ in range(2)
+    )
+    assert torch.equal(one, other)
+    assert not torch.equal(one, model.generate(tokens, 20))
+
+
+def test_nothing_asked_nothing_said(model, tokens):
+    assert model.generate(tokens, 0).shape == (3, 0)
+
+
+@pytest.mark.parametrize("wrong", [{"n": -1}, {"n": 1, "temperature": -1.0}])
+def test_generation_refuses_what_has_no_meaning(model, tokens, wrong):
+    with pytest.raises(ValueError, match="generate needs"):
+        model.generate(tokens, **wrong)
+
+
+@torch.no_grad()
+def test_the_state_of_the_model_is_that_of_its_mixers(model, tokens):
+    state = model.start(3)
+    model(tokens, state)
+    assert state.nbytes == sum(block.nbytes for block in state.blocks)
+    assert all(block.nbytes > 0 for block in state.blocks)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", MIXERS)
+def test_every_named_mixer_makes_a_model(name, tokens, seed):
+    torch.manual_seed(seed)
+    model = HybridLM(V, 64, [name]).eval()
+    state = model.start(3)
+    torch.testing.assert_close(
+        torch.cat([model(tokens[:, :5], state), model(tokens[:, 5:], state)], 1),
+        model(tokens),
+        rtol=0,
+        atol=1e-4,
+    )
+
+
+def test_an_unknown_mixer_is_refused_by_name():
+    with pytest.raises(ValueError, match="there is no mixer 'mamba3'; there are mamba2"):
+        HybridLM(V, E, ["mamba3"])
+
+
+@torch.no_grad()
+def test_a_saved_model_comes_back(model, tokens, tmp_path):
+    weights.save(model, tmp_path / "model.safetensors")
+    other = build(model.blocks[0].expand).eval()
+    weights.load(other, tmp_path / "model.safetensors")
+    assert torch.equal(other(tokens), model(tokens))
+
+
+def test_weights_of_another_model_are_refused_and_change_nothing(model, tmp_path):
+    weights.save(model, tmp_path / "model.safetensors")
+    other = HybridLM(V, E, [FullAttention(E)])
+    before = other.embed.weight.clone()
+    with pytest.raises(ValueError, match="holds another model"):
+        weights.load(other, tmp_path / "model.safetensors")
+    wide = HybridLM(V + 1, E, model.mixers, expand=model.blocks[0].expand)
+    with pytest.raises(ValueError, match=r"embed.weight is \(11, 16\)"):
+        weights.load(wide, tmp_path / "model.safetensors")
+    assert torch.equal(other.embed.weight, before)
+
+
+def test_a_damaged_file_is_refused(model, tmp_path):
+    path = tmp_path / "model.safetensors"
+    weights.save(model, path)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(SnapshotError, match="not a whole safetensors file"):
+        weights.load(model, path)

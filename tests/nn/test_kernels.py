@@ -1,0 +1,78 @@
+"""The Triton kernels: interpreted on the CPU, compiled for a GPU, and run on one."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.nn.cases import KINDS
+
+ROOT = Path(__file__).parents[2]
+READS = list(product(("mass", "distinct"), ("mean", "first", "last")))
+needs_triton = pytest.mark.skipif(
+    find_spec("triton") is None, reason="Triton is not installed: pip install 'distinctkv[gpu]'"
+)
+
+
+def run(module, *words):
+    """What a module prints, in a process of its own."""
+    command = [sys.executable, "-m", module, *words]
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        command, env=os.environ | {"PYTHONPATH": paths}, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def wrong(seed):
+    return run("tests.nn.interpreted", str(seed))
+
+
+@needs_triton
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_kernels_open_the_slots_that_torch_opens(wrong, kind):
+    leads, nearest, overflow, novelty = wrong[f"allocation {kind}"]
+    assert (leads, nearest, overflow, novelty) == (0, 0, 0, 0)
+
+
+@needs_triton
+def test_the_kernels_read_what_torch_reads(wrong):
+    assert max(wrong["reads"]) < 2e-6
+
+
+@needs_triton
+@pytest.mark.parametrize(("mode", "value"), READS)
+def test_a_step_writes_and_reads_what_torch_does(wrong, mode, value):
+    worst, *counted = wrong[f"steps {mode} {value}"]
+    assert worst < 2e-6
+    assert counted == [0, 0, 0]
+
+
+@needs_triton
+@pytest.mark.slow
+def test_every_kernel_compiles_for_hopper_and_keeps_its_products():
+    for name, (shared, asked, given) in run("tests.nn.compiled").items():
+        assert shared <= 227 * 1024, name
+        assert given >= asked, name
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("D", "noise", "tau"), [(128, 0.1, 0.3), (64, 1.0, 0.5), (16, 0.7, 0.15)])
+def test_on_a_gpu_the_slots_are_those_of_torch(seed, D, noise, tau):
+    from distinctkv.nn.functional import allocate, unit
+
+    torch.manual_seed(seed)
+    things = unit(torch.randn(400, D, device="cuda"))
+    picks = torch.randint(0, 400, (2, 3000, 2), device="cuda")
+    keys = unit(things[picks] + noise * D**-0.5 * torch.randn(2, 3000, 2, D, device="cuda"))
+    got, want = (allocate(keys, tau, impl=impl) for impl in ("triton", "torch"))
+    for a, b in zip(got[:8], want[:8], strict=True):
+        assert torch.equal(a, b)

@@ -1,0 +1,166 @@
+"""Conformance: what every mixer promises. To join, add a line to MIXERS."""
+
+import pytest
+import torch
+
+from distinctkv.nn import weights
+from distinctkv.nn.attention import FullAttention, Heads, SlidingWindowAttention
+from distinctkv.nn.delta import GatedDeltaNet
+from distinctkv.nn.distinct import DistinctAttention, Reading
+from distinctkv.nn.mamba import DiagonalSSM, Mamba2
+from distinctkv.nn.zoo import WriteGate
+from distinctkv.policy import Concentration
+
+B, L, E = 2, 23, 16
+HEADS = Heads(count=2, size=8)
+TAU = Concentration.fixed(0.4)
+
+
+def distinct(gate=None, **reading):
+    return DistinctAttention(E, HEADS, concentration=TAU, reading=Reading(**reading), gate=gate)
+
+
+MIXERS = {
+    "mamba2": lambda: Mamba2(E, states=6, head=8, chunk=8),
+    "diagonal": lambda: DiagonalSSM(E, states=4, chunk=8),
+    "delta": lambda: GatedDeltaNet(E, heads=2, key=4, value=8, chunk=8),
+    "full": lambda: FullAttention(E, HEADS),
+    "uncentred": lambda: FullAttention(E, Heads(count=2, size=8, centre=False, taps=1)),
+    "window": lambda: SlidingWindowAttention(E, HEADS, window=5),
+    "window-2": lambda: SlidingWindowAttention(E, HEADS, window=2),
+    "distinct": distinct,
+    "distinct-first": lambda: distinct(mode="distinct", value="first"),
+    "distinct-mean": lambda: distinct(mode="distinct", value="mean"),
+    "distinct-last": lambda: distinct(mode="distinct", value="last"),
+    "distinct-window": lambda: distinct(window=4),
+    "distinct-gated": lambda: distinct(WriteGate(E), window=3),
+}
+
+
+@pytest.fixture(params=MIXERS)
+def mixer(request, seed):
+    torch.manual_seed(seed)
+    mixer = MIXERS[request.param]()
+    mixer(torch.randn(B, L, E))  # moves the mean key off zero, where there is one
+    return mixer.eval()
+
+
+@pytest.fixture
+def x(mixer, seed):
+    """A stream with repeats, so that slots are shared."""
+    rows = torch.randn(6, E, generator=torch.Generator().manual_seed(seed))
+    order = torch.randint(6, (B, L), generator=torch.Generator().manual_seed(seed + 1))
+    return rows[order]
+
+
+def fed(mixer, x, cuts):
+    """Outputs for a stream given in parts, and the state in the end."""
+    state, parts, start = mixer.start(len(x)), [], 0
+    for stop in [*cuts, x.shape[1]]:
+        parts.append(mixer(x[:, start:stop], state))
+        start = stop
+    return torch.cat(parts, 1), state
+
+
+@torch.no_grad()
+def test_it_keeps_the_shape(mixer, x):
+    assert mixer(x).shape == (B, L, E)
+
+
+@torch.no_grad()
+def test_token_by_token_equals_the_whole(mixer, x):
+    state = mixer.start(B)
+    steps = torch.stack([mixer.step(x[:, t], state) for t in range(L)], 1)
+    torch.testing.assert_close(steps, mixer(x), rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cuts", [[], [1], [9, 10, 17], [20]], ids=str)
+def test_a_stream_may_be_cut_anywhere(mixer, x, cuts):
+    parts, _ = fed(mixer, x, cuts)
+    torch.testing.assert_close(parts, mixer(x), rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_token_changes_no_output_before_it(mixer, x):
+    other = x.clone()
+    other[:, 14:] = -other[:, 14:].flip(1)
+    before, after = mixer(x), mixer(other)
+    torch.testing.assert_close(before[:, :14], after[:, :14], rtol=0, atol=1e-6)
+    assert (before[:, 14:] - after[:, 14:]).abs().max() > 1e-4
+
+
+@torch.no_grad()
+def test_a_stream_does_not_see_its_neighbours(mixer, x):
+    torch.testing.assert_close(mixer(x)[1:], mixer(x[1:]), rtol=0, atol=1e-6)
+
+
+@torch.no_grad()
+def test_the_state_says_what_it_holds(mixer, x):
+    _, state = fed(mixer, x, [])
+    held = [part for value in vars(state).values() for part in _tensors(value)]
+    assert state.nbytes == sum(part.numel() * part.element_size() for part in held) > 0
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return value if isinstance(value, tuple) else []
+
+
+def test_gradients_are_finite_and_reach_every_weight(mixer, x):
+    x = x.clone().requires_grad_()
+    mixer.train()
+    loss = mixer(x).square().sum()
+    if getattr(mixer, "gate", None) is not None:
+        loss = loss + mixer.write_loss()
+    loss.backward()
+    for name, weight in [("x", x), *mixer.named_parameters()]:
+        assert weight.grad is not None, name
+        assert weight.grad.isfinite().all(), name
+        assert weight.grad.abs().max() > 0, name
+
+
+@torch.no_grad()
+def test_saved_weights_come_back(mixer, x, tmp_path, request):
+    weights.save(mixer, tmp_path / "mixer.safetensors")
+    other = MIXERS[request.node.callspec.params["mixer"]]().eval()
+    assert not torch.equal(other(x), mixer(x))
+    weights.load(other, tmp_path / "mixer.safetensors")
+    assert torch.equal(other(x), mixer(x))
+
+
+@torch.no_grad()
+def test_evaluation_leaves_the_weights_and_buffers_alone(mixer, x):
+    before = {name: tensor.clone() for name, tensor in mixer.state_dict().items()}
+    mixer(x)
+    fed(mixer, x, [5])
+    assert all(torch.equal(before[name], now) for name, now in mixer.state_dict().items())
+
+
+def test_half_precision_products_stay_close(mixer, x):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        low = mixer(x)
+    with torch.no_grad():
+        torch.testing.assert_close(low.float(), mixer(x), rtol=0, atol=0.1)
+
+
+@pytest.mark.slow
+def test_it_compiles_without_a_break(mixer, x):
+    torch._dynamo.reset()
+    compiled = torch.compile(mixer.train(), fullgraph=True, backend="eager")
+    compiled(x).sum().backward()
+    mixer.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), mixer(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_a_gpu_says_the_same(mixer, x):
+    here = mixer(x)
+    mixer.cuda()
+    state = mixer.start(B)
+    steps = torch.stack([mixer.step(x[:, t].cuda(), state) for t in range(L)], 1)
+    torch.testing.assert_close(mixer(x.cuda()).cpu(), here, rtol=0, atol=1e-4)
+    torch.testing.assert_close(steps.cpu(), here, rtol=0, atol=1e-4)

@@ -1,0 +1,85 @@
+"""The learnable form: novelty among tokens, the soft mask, the budget, the hard cut."""
+
+from math import inf
+
+import pytest
+import torch
+
+from distinctkv.nn import soft
+from distinctkv.nn.functional import (
+    allocate,
+    budget_penalty,
+    causal_novelty,
+    hard_keep,
+    read,
+    soft_read,
+)
+from tests.nn import reference
+
+
+def test_novelty_is_one_less_the_largest_cosine_before(batch, monkeypatch):
+    monkeypatch.setattr(soft, "ROWS", 7)
+    keys = batch().k
+    torch.testing.assert_close(causal_novelty(keys), reference.novelty(keys), rtol=0, atol=1e-12)
+
+
+def test_a_repeat_has_novelty_zero_exactly(batch):
+    keys = batch(D=33, noise=0.0, dtype=torch.float32).k
+    twice = causal_novelty(torch.cat([keys, keys], 1))[:, 23:]
+    assert (twice == 0).all()
+
+
+def test_novelty_ignores_padding(batch):
+    data = batch()
+    got = causal_novelty(data.k, mask=data.mask)
+    for b in range(2):
+        alone = causal_novelty(data.k[b : b + 1, data.mask[b]])
+        torch.testing.assert_close(got[b : b + 1, data.mask[b]], alone)
+    assert (got[~data.mask] == 0).all()
+
+
+def test_novelty_passes_gradcheck(batch):
+    assert torch.autograd.gradcheck(causal_novelty, [batch(B=1, L=7, H=1).k.requires_grad_()])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_soft_mask_and_its_gradients_are_the_loop(batch, causal, masked):
+    data = batch(L=11)
+    inputs = [x.requires_grad_() for x in (data.q, data.k, data.v, data.log_gate)]
+    mask = data.mask if masked else None
+    fast = soft_read(*inputs, scale=2.0, mask=mask, causal=causal)
+    slow = reference.soft_read(*inputs, 2.0, mask, causal)
+    torch.testing.assert_close(fast, slow, rtol=0, atol=1e-12)
+    ways = [torch.autograd.grad(out.square().sum(), inputs) for out in (fast, slow)]
+    for a, b in zip(*ways, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+def test_the_soft_mask_passes_gradcheck(batch):
+    data = batch(B=1, L=6, H=1)
+    inputs = [x.requires_grad_() for x in (data.q, data.k, data.v, data.log_gate)]
+    assert torch.autograd.gradcheck(soft_read, inputs)
+
+
+def test_a_gate_of_zero_leaves_a_token_out(batch):
+    data = batch()
+    found = allocate(data.k, 0.1)
+    shut = torch.where(found.lead, 0.0, -inf).double()
+    hard = soft_read(data.q, data.k, data.v, shut)
+    want = read(data.q, data.k, data.v, found, mode="distinct", value="first")
+    torch.testing.assert_close(hard, want, rtol=0, atol=1e-12)
+
+
+def test_the_budget_penalty_is_zero_at_the_budget_and_pulls_towards_it():
+    gate = torch.full((2, 8, 3), 0.5, requires_grad=True)
+    assert budget_penalty(gate, 4) == 0
+    assert torch.autograd.grad(budget_penalty(gate, 2), gate)[0].min() > 0
+
+
+def test_the_hard_cut_keeps_the_highest_and_of_equals_the_earlier(batch):
+    scores = torch.tensor([1.0, 3.0, 3.0, 3.0, 2.0]).reshape(1, 5, 1)
+    assert hard_keep(scores, 2).flatten().tolist() == [False, True, True, False, False]
+    mask = torch.tensor([[True, False, True, True, True]])
+    assert hard_keep(scores, 2, mask=mask).flatten().tolist() == [False, False, True, True, False]
+    assert hard_keep(scores, 9, mask=mask).sum() == 4

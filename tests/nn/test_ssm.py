@@ -1,0 +1,118 @@
+"""The chunked recurrences equal the plain ones: outputs, states, gradients, any length."""
+
+import pytest
+import torch
+
+from distinctkv.nn.ssm import diagonal, selective_scan, ssd
+
+B, H, G, P, N = 2, 4, 2, 3, 5
+
+
+@pytest.fixture
+def draw(seed):
+    """Inputs of `ssd` in float64, for a length, each a leaf that wants a gradient."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    def inputs(L):
+        x, dt, A = normal(B, L, H, P), normal(B, L, H).exp(), -normal(H).exp()
+        given = (x, dt, A, normal(B, L, G, N), normal(B, L, G, N), normal(B, H, P, N))
+        return [tensor.requires_grad_() for tensor in given]
+
+    return inputs
+
+
+def plain(x, dt, A, B, C, state):
+    """`ssd` by `selective_scan`: a head is P channels which share dt and A, a group shares B, C."""
+    heads = []
+    for h in range(H):
+        g = h // (H // G)
+        wide = dt[:, :, h, None].expand(-1, -1, P)
+        decay = A[h].expand(P, N)
+        heads.append(
+            selective_scan(x[:, :, h], wide, decay, B[:, :, g], C[:, :, g], state=state[:, h])
+        )
+    return torch.stack([y for y, _ in heads], 2), torch.stack([last for _, last in heads], 1)
+
+
+@pytest.mark.parametrize("L", [1, 7, 16, 33])
+def test_ssd_is_the_recurrence_with_all_its_gradients(draw, L):
+    *given, state = draw(L)
+    found, wanted = ssd(*given, chunk=8, state=state), plain(*given, state)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    weights = [part.detach().sin() for part in wanted]
+    ask = [*given, state]
+    mine = torch.autograd.grad(found, ask, weights)
+    for one, other in zip(mine, torch.autograd.grad(wanted, ask, weights), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_ssd_does_not_depend_on_the_chunk(draw):
+    *given, _ = draw(40)
+    whole, _ = ssd(*given, chunk=64)
+    for chunk in (1, 3, 40):
+        torch.testing.assert_close(ssd(*given, chunk=chunk)[0], whole)
+
+
+def test_ssd_goes_on_from_its_state(draw):
+    x, dt, A, B_, C, _ = draw(21)
+    whole, last = ssd(x, dt, A, B_, C, chunk=8)
+    state, parts = None, []
+    for cut in (slice(0, 5), slice(5, 6), slice(6, 21)):
+        y, state = ssd(x[:, cut], dt[:, cut], A, B_[:, cut], C[:, cut], chunk=8, state=state)
+        parts.append(y)
+    torch.testing.assert_close(torch.cat(parts, 1), whole)
+    torch.testing.assert_close(state, last)
+
+
+def test_ssd_survives_decays_that_underflow(draw):
+    x, dt, A, B_, C, _ = (tensor.detach().float() for tensor in draw(40))
+    A = (A - 50).requires_grad_()
+    y, _ = ssd(x, dt * 30, A, B_, C, chunk=16)
+    (slope,) = torch.autograd.grad(y.sum(), A)
+    assert y.isfinite().all()
+    assert slope.isfinite().all()
+
+
+def test_ssd_passes_gradcheck(draw):
+    x, dt, A, B_, C, state = draw(5)
+    assert torch.autograd.gradcheck(
+        lambda *given: ssd(*given[:5], chunk=2, state=given[5]), (x, dt, A, B_, C, state)
+    )
+
+
+def test_ssd_refuses_shapes_that_do_not_fit(draw):
+    x, dt, A, B_, C, _ = draw(4)
+    with pytest.raises(ValueError, match="x has 4 heads: dt must be"):
+        ssd(x, dt[:, :3], A, B_, C)
+    with pytest.raises(ValueError, match="G a divisor of 4"):
+        ssd(x, dt, A, B_[:, :, [0, 1, 1]], C[:, :, [0, 1, 1]])
+    with pytest.raises(ValueError, match="chunk must be at least 1"):
+        ssd(x, dt, A, B_, C, chunk=0)
+
+
+@pytest.mark.parametrize("L", [1, 8, 19])
+def test_diagonal_is_its_recurrence_with_all_its_gradients(seed, L):
+    generator = torch.Generator().manual_seed(seed)
+    x, *parts = (
+        torch.randn(*shape, generator=generator, dtype=kind)
+        for shape, kind in [((B, L, 3), torch.float64), *[((3, 4), torch.complex128)] * 3]
+    )
+    state = torch.randn(B, 3, 4, generator=generator, dtype=torch.complex128)
+    A, B_, C = parts
+    ask = [t.requires_grad_() for t in (x, A.div_(A.abs() * 1.1), B_, C, state)]
+    found = diagonal(x, A, B_, C, chunk=8, state=state)
+    h, rows = state, []
+    for t in range(L):
+        h = A * h + B_ * x[:, t, :, None]
+        rows.append(2 * (C * h).sum(-1).real)
+    wanted = torch.stack(rows, 1), h
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
+    mine = torch.autograd.grad(found[0].square().sum() + found[1].abs().sum(), ask)
+    right = torch.autograd.grad(wanted[0].square().sum() + wanted[1].abs().sum(), ask)
+    for one, other in zip(mine, right, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)

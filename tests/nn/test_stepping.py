@@ -1,0 +1,115 @@
+"""Steps through the slots give what a read of the whole gives, and the same slots."""
+
+from itertools import product
+from math import inf
+
+import pytest
+import torch
+
+from distinctkv.nn.functional import SlotState, allocate, read, step, write
+
+COMBINATIONS = list(product(("mass", "distinct"), ("mean", "first", "last"), (False, True)))
+
+
+def walk(data, state, cuts, gated, masked, **words):
+    """Outputs of steps that cut the tokens at these places."""
+    outs = []
+    for a, b in zip([0, *cuts], [*cuts, data.k.shape[1]], strict=True):
+        part = [x[:, a:b] for x in (data.q, data.k, data.v)]
+        gate = data.log_gate[:, a:b] if gated else None
+        mask = data.mask[:, a:b] if masked else None
+        out, state = step(*part, state, 0.1, log_gate=gate, mask=mask, **words)
+        outs.append(out)
+    return torch.cat(outs, 1), state
+
+
+def compare(data, cuts, gated, masked, tolerance, **words):
+    found = allocate(data.k, 0.1, mask=data.mask if masked else None)
+    gate = data.log_gate if gated else None
+    want = read(data.q, data.k, data.v, found, log_gate=gate, **words)
+    state = SlotState.empty(data.k, data.v, int(found.n_slots.max()))
+    for buffer in (state.keys, state.values, state.weights):
+        buffer.fill_(torch.nan)
+    out, state = walk(data, state, cuts, gated, masked, **words)
+    torch.testing.assert_close(out, want, rtol=0, atol=tolerance)
+    assert torch.equal(state.n_slots, found.n_slots)
+    return found, state
+
+
+@pytest.mark.parametrize(("mode", "value", "gated"), COMBINATIONS)
+def test_token_by_token_is_the_whole(batch, mode, value, gated):
+    words = {"mode": mode, "value": value}
+    single = batch(L=23, group=2, dtype=torch.float32)
+    compare(single, range(1, 23), gated, False, 1e-5, **words)
+    double = batch(L=23, group=2)
+    compare(double, range(1, 23), gated, True, 1e-12, **words)
+
+
+@pytest.mark.parametrize(("mode", "value", "gated"), COMBINATIONS)
+def test_parts_of_any_length_are_the_whole(batch, mode, value, gated):
+    compare(batch(), [3, 4, 11, 19], gated, True, 1e-12, mode=mode, value=value)
+
+
+@pytest.mark.parametrize(("mode", "value", "gated"), COMBINATIONS)
+def test_a_write_of_many_leaves_the_slots_that_writes_of_one_leave(batch, mode, value, gated):
+    data = batch()
+    words = {"mode": mode, "value": value}
+    found, one_by_one = compare(data, range(1, 23), gated, True, 1e-12, **words)
+    state = SlotState.empty(data.k, data.v, one_by_one.capacity)
+    with pytest.raises(ValueError, match="allocate with state"):
+        write(state, data.k, data.v, found)
+    found = allocate(data.k, 0.1, mask=data.mask, state=state)
+    state = write(state, data.k, data.v, found, log_gate=data.log_gate if gated else None, **words)
+    for a, b in zip(state, one_by_one, strict=True):
+        a, b = (x[state.used] if x.ndim > 2 else x for x in (a, b))
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("mode", "value"), list(product(("mass", "distinct"), ("mean", "last"))))
+def test_gates_that_are_shut_hide_a_token_in_a_step_as_in_a_read(batch, mode, value):
+    data = batch()
+    data.log_gate[:, ::3] = -inf
+    data.log_gate[0] = -inf
+    compare(data, range(1, 23), True, True, 1e-12, mode=mode, value=value)
+    compare(data, [3, 4, 11, 19], True, True, 1e-12, mode=mode, value=value)
+
+
+def test_a_scale_for_each_query_head_holds_in_a_step_too(batch):
+    data = batch(group=2)
+    scales = torch.tensor([0.5, 3.0, 1.0, 0.1], dtype=torch.float64)
+    compare(data, range(1, 23), False, False, 1e-12, scale=scales)
+
+
+def test_bytes_do_not_depend_on_the_tokens_seen(batch):
+    data = batch()
+    state = SlotState.empty(data.k, data.v, 30)
+    before = state.nbytes
+    _, state = walk(data, state, range(1, 23), False, False)
+    assert state.nbytes == before == 2 * 2 * (30 * (4 * 8 + 3 * 8 + 8 + 4) + 3 * 8)
+
+
+def test_a_state_can_grow_be_picked_from_and_say_when_it_is_full(batch):
+    data = batch(noise=1.0)
+    found = allocate(data.k, 0.1)
+    most = int(found.n_slots.max())
+    state = SlotState.empty(data.k, data.v, most - 1)
+    with pytest.raises(ValueError, match="slots taken"):
+        walk(data, state, range(1, 23), False, False)
+    want = read(data.q, data.k, data.v, found)
+    out, _ = walk(data, state.empty(data.k, data.v, 2).grown(most), [5, 6], False, False)
+    torch.testing.assert_close(out, want, rtol=0, atol=1e-12)
+    swapped = state.picked(torch.tensor([1, 0, 1]))
+    assert torch.equal(swapped.n_slots, state.n_slots[[1, 0, 1]])
+    state.overflow[0, 0] = 3
+    with pytest.raises(ValueError, match="3 novel tokens"):
+        state.check()
+
+
+def test_a_refused_step_leaves_the_slots_as_they_were(batch):
+    data = batch()
+    state = SlotState.empty(data.k, data.v, 30)
+    _, state = walk(data, state, [4], False, False)
+    before = state.clone()
+    with pytest.raises(ValueError, match="length one"):
+        step(data.q[:, :1], 3 * data.k[:, :1], data.v[:, :1], state, 0.1)
+    assert all(torch.equal(a, b) for a, b in zip(state, before, strict=True))
