@@ -1,0 +1,36 @@
+"""Inside language models: a cache for transformers that is smaller where the text repeats itself.
+
+Needs ``pip install 'distinctkv[hf]'``. Nothing of transformers is changed by importing this.
+"""
+
+from __future__ import annotations
+
+try:
+    import transformers  # noqa: F401
+except ImportError as error:  # pragma: no cover
+    raise ImportError("transformers is needed here: pip install 'distinctkv[hf]'") from error
+
+from .cache import DistinctCache
+from .errors import (
+    BrokenForwardError,
+    CropError,
+    MaskError,
+    PositionError,
+    UnsupportedModelError,
+    WrongModelError,
+)
+from .making import calibrate, distinct_cache
+from .metric import Metric
+
+__all__ = [
+    "BrokenForwardError",
+    "CropError",
+    "DistinctCache",
+    "MaskError",
+    "Metric",
+    "PositionError",
+    "UnsupportedModelError",
+    "WrongModelError",
+    "calibrate",
+    "distinct_cache",
+]

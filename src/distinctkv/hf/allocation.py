@@ -1,0 +1,98 @@
+"""The rule of the paper for a whole chunk: which tokens open a slot, and whose slot the rest join.
+
+A token opens a slot when no slot before it is near. Token by token this is the leader algorithm;
+all at once it is the lexicographically first maximal independent set of the graph of near pairs
+(`distinctkv.nn.exact`). Here near is a squared distance of features at or below a threshold.
+"""
+
+# H heads, L tokens, S slots, F feature size
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..nn.exact import leaders, product_type
+
+CHUNK = 512
+
+
+class Allocation(NamedTuple):
+    """For each token the slot it went to and whether it opened it; slots of each head after it."""
+
+    owner: Tensor  # (H, L), -1 for a token that is not there
+    opened: Tensor  # (H, L)
+    lengths: Tensor  # (H,)
+
+
+def allocate(
+    tokens: Tensor, present: Tensor, slots: Tensor, first: int, lengths: Tensor, threshold: float
+) -> Allocation:
+    """Send (H, L, F) tokens, in order, to (H, S, F) slots or to new ones after them.
+
+    ``present`` (H, L) says which tokens exist. Head h has ``lengths[h]`` slots along S, of which
+    those before ``first`` may not be joined: they are sinks. New slots follow the last.
+
+    >>> at = torch.tensor([[[0.0], [9.0], [0.5], [9.5], [5.0]]])
+    >>> none, empty = torch.zeros(1, 0, 1), torch.zeros(1).long()
+    >>> allocate(at, torch.ones(1, 5).bool(), none, 0, empty, 1.0).owner
+    tensor([[0, 1, 0, 1, 2]])
+    """
+    H, L, _ = tokens.shape
+    at = torch.arange(slots.shape[1], device=tokens.device)
+    joinable = (at >= first) & (at < lengths[:, None])
+    # Distances do not see a common shift, but float32 does: keys share a large mean.
+    centre = (tokens * present[..., None]).sum(1, keepdim=True)
+    centre = centre / present.sum(1).clamp(min=1)[:, None, None]
+    kind = product_type(tokens)
+    tokens, slots = (tokens - centre).to(kind), (slots - centre).to(kind)
+    sizes = slots.square().sum(-1).masked_fill(~joinable, inf)
+    owner = torch.full((H, L), -1, device=tokens.device)
+    opened = torch.zeros((H, L), dtype=torch.bool, device=tokens.device)
+    for start in range(0, L, CHUNK):
+        part = slice(start, start + CHUNK)
+        here, there = tokens[:, part], present[:, part]
+        old, slot = _nearest(distances(here, slots, sizes))
+        inside = distances(here, here, here.square().sum(-1))
+        candidate = there & (old > threshold)
+        lead = leaders(candidate, (inside <= threshold).tril(-1))
+        new = lengths[:, None] + lead.cumsum(1) - 1
+        earlier = torch.ones_like(inside, dtype=torch.bool).tril(-1) & lead[:, None]
+        close, leader = _nearest(inside.masked_fill(~earlier, inf))
+        joined = torch.where(close < old, new.gather(1, leader), slot)
+        owner[:, part] = torch.where(there, torch.where(lead, new, joined), -1)
+        opened[:, part] = lead
+        lengths = lengths + lead.sum(1)
+        slots, sizes = _append(slots, sizes, here, lead, new)
+    return Allocation(owner, opened, lengths)
+
+
+def distances(tokens: Tensor, slots: Tensor, sizes: Tensor) -> Tensor:
+    """Squared distances, (H, L, S); infinite to a slot of infinite size."""
+    sizes_here = tokens.square().sum(-1, keepdim=True)
+    return (sizes_here + sizes[:, None] - 2 * tokens @ slots.mT).clamp(min=0)
+
+
+def _nearest(far: Tensor) -> tuple[Tensor, Tensor]:
+    if far.shape[-1] == 0:
+        shape, device = far.shape[:-1], far.device
+        return torch.full(shape, inf, device=device), torch.full(shape, -1, device=device)
+    found = far.min(-1)
+    return found.values, found.indices
+
+
+def _append(
+    slots: Tensor, sizes: Tensor, here: Tensor, lead: Tensor, new: Tensor
+) -> tuple[Tensor, Tensor]:
+    grow = int(new.max()) + 1 - slots.shape[1]
+    if grow > 0:
+        H, _, F = slots.shape
+        slots = torch.cat((slots, slots.new_zeros(H, grow, F)), 1)
+        sizes = torch.cat((sizes, sizes.new_full((H, grow), inf)), 1)
+    head, at = lead.nonzero(as_tuple=True)
+    slots[head, new[head, at]] = here[head, at]
+    sizes[head, new[head, at]] = here[head, at].square().sum(-1)
+    return slots, sizes

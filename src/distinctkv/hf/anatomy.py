@@ -1,0 +1,119 @@
+"""The parts of a model that a cache must know, and the models it knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from .errors import UnsupportedModelError, WrongModelError
+from .rotary import Rotary
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+# Each has a test from a tiny random configuration: keys rotated by halves, full attention.
+KNOWN = ("gemma", "llama", "mistral", "phi3", "qwen2", "qwen3")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Anatomy:
+    """Attention modules in order, the rotary settings, and marks by which to know the model."""
+
+    attentions: tuple[nn.Module, ...]
+    rotary: Rotary
+    config: Any
+    identity: dict[str, Any]
+
+    def __deepcopy__(self, memo: object) -> Anatomy:
+        """Shared by all copies of a cache: it belongs to the model."""
+        return self
+
+    @property
+    def heads(self) -> int:
+        """Key-value heads of each layer."""
+        return int(self.identity["kv_heads"])
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> Anatomy:
+        """The parts of a model, or an error that says why it will not do."""
+        from transformers import PreTrainedModel
+
+        if not isinstance(model, PreTrainedModel):
+            raise TypeError(
+                f"model must be a transformers.PreTrainedModel, got {type(model).__name__}; "
+                "of a wrapped model give the one inside"
+            )
+        config = model.config
+        _check_attention(config)
+        attentions = {
+            module.layer_idx: module
+            for module in model.modules()
+            if isinstance(getattr(module, "layer_idx", None), int) and hasattr(module, "scaling")
+        }
+        rotaries = [module for module in model.modules() if hasattr(module, "inv_freq")]
+        n_layers = config.num_hidden_layers
+        if sorted(attentions) != list(range(n_layers)) or len(rotaries) != 1:
+            raise UnsupportedModelError(
+                f"{type(model).__name__} has {len(attentions)} attention layers of {n_layers} and "
+                f"{len(rotaries)} rotary modules where 1 is needed; use a DynamicCache for it"
+            )
+        ordered = tuple(attentions[index] for index in range(n_layers))
+        return cls(ordered, Rotary(rotaries[0]), config, _identity(model))
+
+
+def same_model(made_for: dict[str, Any], model: dict[str, Any], what: str, way_out: str) -> None:
+    """Refuse what was made for a model with another shape or other weights."""
+    for name, value in model.items():
+        if name != "sample" and made_for.get(name) != value:
+            raise WrongModelError(
+                f"this {what} is for a model with {name} = {made_for.get(name)!r}, "
+                f"the model has {value!r}; {way_out}"
+            )
+    ours, theirs = torch.tensor(model["sample"]), torch.tensor(made_for["sample"])
+    # As loose as bfloat16, so that one model in two precisions is one model.
+    if not torch.allclose(ours, theirs, rtol=2e-2, atol=1e-3 * float(ours.abs().max())):
+        raise WrongModelError(
+            f"this {what} is for a model of this shape with other weights; {way_out}"
+        )
+
+
+def _check_attention(config: Any) -> None:  # noqa: ANN401 - configurations share no class
+    kind = getattr(config, "model_type", None)
+    if kind not in KNOWN:
+        raise UnsupportedModelError(
+            f"model type {kind!r} is not one this cache was tested with ({', '.join(KNOWN)}); "
+            "use a DynamicCache for it"
+        )
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise UnsupportedModelError(
+            f"layers of type {sorted(kinds - {'full_attention'})} have a cache of their own; "
+            "only models with full attention in every layer can merge"
+        )
+    window = getattr(config, "sliding_window", None)
+    if window is not None:
+        raise UnsupportedModelError(
+            f"sliding_window is {window}: tokens beyond it must be forgotten, slots remember; "
+            "if the model was trained without a window, set config.sliding_window to None"
+        )
+
+
+def _identity(model: PreTrainedModel) -> dict[str, Any]:
+    config = model.config
+    weight = model.get_input_embeddings().weight.detach()
+    picks = torch.linspace(0, weight.shape[0] - 1, 32).long()
+    columns = torch.arange(32) % weight.shape[1]
+    sample = weight[picks.to(weight.device), columns.to(weight.device)].float().tolist()
+    heads = config.num_attention_heads
+    return {
+        "model_type": config.model_type,
+        "layers": config.num_hidden_layers,
+        "heads": heads,
+        "kv_heads": getattr(config, "num_key_value_heads", None) or heads,
+        "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
+        "vocabulary": config.vocab_size,
+        "sample": sample,
+    }

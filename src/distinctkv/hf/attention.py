@@ -1,0 +1,107 @@
+"""Attention over slots and tokens, under the name that models are told to use."""
+
+# B streams, H key-value heads, G query heads of each, L queries, R tokens outside, N slots
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from .errors import UnsupportedModelError
+from .slots import Slots
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NAME = "distinctkv"
+MARK = "_distinctkv_cache"  # on keys that a cache hands over, so that attention finds the cache
+
+
+def prepare(model: PreTrainedModel) -> None:
+    """Tell a model to attend through us; with any other cache this is sdpa."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    AttentionInterface.register(NAME, attention)
+    AttentionMaskInterface.register(NAME, sdpa_mask)
+    if model.config._attn_implementation != NAME:
+        model.set_attn_implementation(NAME)
+    if model.config._attn_implementation != NAME:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} does not let its attention be set; use a DynamicCache for it"
+        )
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: object,
+) -> tuple[Tensor, None]:
+    """What models call: by way of the cache if the keys come from one of ours, else sdpa."""
+    cache = getattr(key, MARK, None)
+    if cache is None:
+        return stock(module, query, key, value, attention_mask, **options)
+    out: Tensor = cache.attend(module, query, key, value, attention_mask, **options)
+    return out, None
+
+
+def stock(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    **options: object,
+) -> tuple[Tensor, None]:
+    """The sdpa of transformers."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    out: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, mask, **options)
+    return out
+
+
+def visible(real: Tensor, length: int) -> Tensor:
+    """Whether query l of ``length`` sees column r of the window that it ends, (B, L, R).
+
+    Padding sees itself, so that no row of the softmax is empty; nobody sees it.
+    """
+    R = real.shape[1]
+    columns = torch.arange(R, device=real.device)
+    rows = columns[R - length :, None]
+    return ((columns <= rows) & real[:, None]) | (columns == rows)
+
+
+def read(
+    query: Tensor, keys: Tensor, values: Tensor, real: Tensor, slots: Slots, scaling: float
+) -> Tensor:
+    """Attend (B, H G, L, D) queries to slots, and to the (B, H, R, D) window that they end.
+
+    A slot of n tokens counts n times: log n is added to its logit. Heads differ in length, so each
+    goes by itself; nothing is padded. This is the seam for a kernel that takes them all at once.
+    """
+    B, H, R, _ = keys.shape
+    G, L = query.shape[1] // H, query.shape[2]
+    seen = torch.zeros(B, L, R, device=query.device).masked_fill(~visible(real, L), -inf)
+    logs = slots.counts.float().log()
+    # On the CPU a bias may stay float32 beside bfloat16 queries; kernels elsewhere want one type.
+    kind = torch.float32 if query.is_cpu else query.dtype
+    out = query.new_empty(B, H * G, L, values.shape[-1])
+    for b, heads in enumerate(slots.segments()):
+        for h, rows in enumerate(heads):
+            key = torch.cat((slots.keys[rows], keys[b, h]))
+            value = torch.cat((slots.values[rows], values[b, h]))
+            bias = torch.cat((logs[rows].expand(L, -1), seen[b]), 1).to(kind)
+            group = slice(h * G, (h + 1) * G)
+            # The queries of a group share their keys: as rows of one head nothing is repeated.
+            rows_of = query[b, group].reshape(1, 1, G * L, -1)
+            out[b, group] = scaled_dot_product_attention(
+                rows_of, key[None, None], value[None, None], bias.repeat(G, 1), scale=scaling
+            ).view(G, L, -1)
+    return out

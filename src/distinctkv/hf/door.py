@@ -1,0 +1,108 @@
+"""What is checked before any state changes: whose keys these are, and which tokens come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from .attention import NAME
+from .errors import BrokenForwardError, UnsupportedModelError, WrongModelError
+from .layer import DistinctLayer
+from .streams import Arrival, Streams
+
+if TYPE_CHECKING:
+    from .cache import DistinctCache
+
+NEVER = ("softcap", "s_aux", "sliding_window", "position_bias")  # attention that we do not do
+
+
+def check_keys(cache: DistinctCache, keys: Tensor) -> None:
+    """Refuse keys of another model, as far as keys can tell."""
+    if cache.awaited is not None:
+        layer, cache.awaited = cache.awaited, None
+        raise WrongModelError(
+            f"nobody attended to the keys of layer {layer}: another model uses this cache, or "
+            f"attention was set away from {NAME!r}; make a cache with distinct_cache(model)"
+        )
+    heads, size = cache.anatomy.heads, cache.anatomy.identity["head_dim"]
+    if keys.shape[1] != heads or keys.shape[3] != size:
+        raise WrongModelError(
+            f"keys of {keys.shape[1]} heads of {keys.shape[3]} came to a cache of {heads} of "
+            f"{size}: another model uses it; make one with distinct_cache(model)"
+        )
+
+
+def check_stock(cache: DistinctCache, layer: DistinctLayer, length: int) -> None:
+    """Any attention will do while there is nothing to merge."""
+    plan = cache.plan
+    if plan.merges and layer.seen + length > plan.sinks + plan.recent:
+        raise UnsupportedModelError(
+            f"attention is {cache.anatomy.config._attn_implementation!r}, which cannot read "
+            f"slots; call model.set_attn_implementation({NAME!r}), or say kept=1.0"
+        )
+
+
+def check_caller(
+    cache: DistinctCache,
+    module: nn.Module,
+    dropout: float,
+    positions: Tensor | None,
+    options: dict[str, object],
+) -> tuple[int, Tensor]:
+    """The layer that attends, when it is the one whose keys were handed over, and positions."""
+    index, cache.awaited = cache.awaited, None
+    if index is None or module is not cache.anatomy.attentions[index]:
+        raise WrongModelError(
+            "this cache was made for another model; make one with distinct_cache(model)"
+        )
+    if dropout or positions is None:
+        raise UnsupportedModelError(
+            f"dropout is {dropout} and position_ids are {positions}; "
+            "the cache needs model.eval() and a model that tells attention its positions"
+        )
+    wishes = [name for name in NEVER if options.get(name) is not None]
+    if wishes:
+        raise UnsupportedModelError(
+            f"attention was asked for {' and '.join(wishes)}, which slots do not have; "
+            "use a DynamicCache with this model"
+        )
+    return index, positions
+
+
+def admit(
+    cache: DistinctCache, index: int, key: Tensor, positions: Tensor, mask: Tensor | None
+) -> Arrival:
+    """The tokens of this pass, checked once, at the first layer."""
+    layer = cache.layers[index]
+    if index == 0:
+        cache.arrival = _arrive(cache, layer, key, positions, mask)
+    arrival = cache.arrival
+    if arrival is None or layer.seen != arrival.seen:
+        raise BrokenForwardError(
+            f"layer {index} has seen {layer.seen} tokens, layer 0 {arrival and arrival.seen}: "
+            "a forward pass was cut short; reset() the cache and give the context again"
+        )
+    return arrival.to(key.device)
+
+
+def _arrive(
+    cache: DistinctCache,
+    layer: DistinctLayer,
+    key: Tensor,
+    positions: Tensor,
+    mask: Tensor | None,
+) -> Arrival:
+    if layer.seen and layer.positions is None:
+        raise UnsupportedModelError(
+            f"the first {layer.seen} tokens came under another attention, so their positions are "
+            "not known; reset() the cache and begin again"
+        )
+    frequencies = cache.anatomy.rotary.check(cache.frequencies)
+    B, _, L, _ = key.shape
+    streams = cache.streams or Streams.start(B, key.device)
+    arrival = streams.admit(positions, mask, B, L)
+    if cache.streams is None:
+        cache.streams, cache.frequencies = streams, frequencies
+        cache.sizing.start(B)
+    return arrival

@@ -1,0 +1,159 @@
+"""One layer of the cache: slots behind, and in front of them the tokens that are not yet merged."""
+
+# B streams, H key-value heads, L tokens, R tokens outside, D key size, C value size
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import DynamicLayer
+
+from .errors import CropError
+from .metric import Moments, Scale
+from .rotary import Rotary
+from .slots import Padded, Slots
+from .streams import Arrival
+
+
+class DistinctLayer(DynamicLayer):  # type: ignore[misc]
+    """Slots of each stream and head, and the window of tokens outside (``keys``, ``values``).
+
+    Until tokens are absorbed this is a `DynamicLayer`, and nothing else happens.
+    """
+
+    is_croppable = True
+
+    def __init__(self, rotary: Rotary, *, usage: bool = False, trace: bool = False) -> None:
+        super().__init__()
+        self.rotary, self.usage, self.trace = rotary, usage, trace
+        self.clear()
+
+    def clear(self) -> None:
+        """Hold nothing."""
+        self.keys: Any = None  # (B, H, R, D), as in every DynamicLayer
+        self.values: Any = None  # (B, H, R, C)
+        self.is_initialized = False
+        self.seen = 0
+        self.slots: Slots | None = None
+        self.moments: Moments | None = None
+        self.positions: Tensor | None = None  # (B, R)
+        self.real: Tensor | None = None  # (B, R)
+        self.owner: Tensor | None = None  # (B, H, tokens absorbed), the slot of each token
+
+    # What transformers asks of a layer
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        """Add tokens to the window, and return the window."""
+        self.hold(*self.window(key_states, value_states))
+        self.seen += key_states.shape[-2]
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        """Tokens seen, by which models place the next one; not the slots."""
+        return self.seen
+
+    def get_mask_sizes(self, query_length: int | Tensor) -> tuple[int, int]:
+        """A mask over all tokens seen: it is where padding is read from."""
+        # TODO: a plain int when transformers >= 5.3 is the oldest; before, positions are given.
+        length = query_length if isinstance(query_length, int) else query_length.shape[0]
+        return self.seen + length, 0
+
+    def get_max_length(self) -> int:
+        """No longest text."""
+        return -1
+
+    get_max_cache_shape = get_max_length
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.clear()
+
+    def crop(self, tokens: int) -> None:
+        """Take back the last ``-tokens``, or all but the first ``tokens`` if that is positive."""
+        remove = -tokens if tokens <= 0 else max(self.seen - tokens, 0)
+        if remove == 0 or not self.is_initialized:
+            return
+        outside = self.keys.shape[-2]
+        if remove >= self.seen:
+            self.clear()
+            return
+        if remove > outside or (remove == outside and self.seen > outside):
+            raise CropError(
+                f"{remove} tokens cannot be taken back: the {self.seen - outside} before the last "
+                f"{outside} are slots now; crop fewer, or make the cache with a larger recent"
+            )
+        left = slice(outside - remove)
+        self.keys, self.values = self.keys[:, :, left].clone(), self.values[:, :, left].clone()
+        if self.positions is not None and self.real is not None:
+            self.positions, self.real = self.positions[:, left], self.real[:, left]
+        self.seen -= remove
+
+    def select(self, streams: Tensor) -> None:
+        """Keep, repeat or reorder streams."""
+        if not self.is_initialized:
+            return
+        streams = streams.to(self.keys.device)
+        for name in ("keys", "values", "positions", "real", "owner"):
+            tensor = getattr(self, name)
+            if tensor is not None:
+                setattr(self, name, tensor[streams])
+        if self.slots is not None:
+            self.slots = self.slots.select(streams)
+        if self.moments is not None:
+            self.moments.select(streams)
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Reorder streams, for beams."""
+        self.select(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep some streams."""
+        if indices.dtype == torch.bool:
+            indices = indices.nonzero()[:, 0]
+        self.select(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each stream."""
+        if self.is_initialized:
+            self.select(torch.arange(len(self.keys)).repeat_interleave(repeats))
+
+    # What the cache asks of a layer
+
+    @property
+    def outside(self) -> int:
+        """Columns that are not slots yet."""
+        return int(self.keys.shape[-2]) if self.is_initialized else 0
+
+    def window(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The window with new tokens at its end."""
+        if not self.is_initialized:
+            return keys, values
+        return torch.cat((self.keys, keys), 2), torch.cat((self.values, values), 2)
+
+    def put(self, keys: Tensor, values: Tensor, arrival: Arrival) -> None:
+        """Hold a window that ends with the tokens of this pass."""
+        self.hold(keys.detach(), values.detach())
+        positions, real = arrival.positions.to(torch.int32), arrival.real
+        if self.positions is not None and self.real is not None:
+            positions = torch.cat((self.positions, positions), 1)
+            real = torch.cat((self.real, real), 1)
+        self.positions, self.real = positions, real
+        self.seen += arrival.positions.shape[1]
+
+    def hold(self, keys: Tensor, values: Tensor) -> None:
+        """Have this window, and no more memory than it needs."""
+        self.keys, self.values, self.is_initialized = _own(keys), _own(values), True
+        self.dtype, self.device = keys.dtype, keys.device
+
+    def features(self, part: Padded, scale: Scale) -> Tensor:
+        """Where slots or tokens stand, (H, S, F)."""
+        return scale.features(self.rotary.unrotate(part.keys, part.positions), part.values)
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy, if this is a view of something larger: some models cut keys and values from one."""
+    return tensor.clone() if tensor.untyped_storage().nbytes() > tensor.nbytes else tensor

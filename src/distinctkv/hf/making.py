@@ -1,0 +1,80 @@
+"""The doors: a cache for a model, and a metric for a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from .anatomy import Anatomy
+from .attention import prepare
+from .cache import DistinctCache
+from .metric import Metric, Moments
+from .plan import Plan
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from ..policy import Concentration
+
+
+def distinct_cache(
+    model: PreTrainedModel,
+    threshold: float | None = None,
+    *,
+    kept: float | None = None,
+    budget: int | None = None,
+    surprise: Concentration | None = None,
+    sinks: int = 4,
+    recent: int = 32,
+    metric: Metric | None = None,
+    trace: bool = False,
+) -> DistinctCache:
+    """A cache to pass as ``past_key_values``, sized in one of the four ways of `Plan`.
+
+    The first ``sinks`` tokens are never merged, the last ``recent`` not yet. The distance between
+    tokens comes from the context's own queries, or from a ``metric`` that `calibrate` made. With
+    ``trace`` the cache remembers which token went to which slot. The model's attention is set to
+    ours, which for any other cache is sdpa.
+    """
+    plan = Plan(threshold, kept, budget, surprise, sinks, recent)
+    anatomy = Anatomy.of(model)
+    if metric is not None:
+        metric.check(anatomy)
+    prepare(model)
+    return DistinctCache(anatomy, plan, metric, trace=trace)
+
+
+@torch.no_grad()
+def calibrate(
+    model: PreTrainedModel,
+    texts: Iterable[str] | Iterable[Tensor],
+    tokenizer: Any = None,  # noqa: ANN401 - any callable of transformers' kind
+) -> Metric:
+    """The metric of a model, from its queries and values on some texts, or on their token ids."""
+    anatomy = Anatomy.of(model)
+    prepare(model)
+    total: list[Moments] | None = None
+    for text in texts:
+        ids = _ids(text, tokenizer).to(model.device)
+        cache = DistinctCache(anatomy, Plan(kept=1.0))
+        cache.observes = True
+        model(ids, past_key_values=cache, use_cache=True)
+        seen = [layer.moments for layer in cache.layers if layer.moments is not None]
+        total = seen if total is None else [a.plus(b) for a, b in zip(total, seen, strict=True)]
+    if total is None:
+        raise ValueError("there are no texts to calibrate with; give a few pages of your own")
+    return Metric.of(total, anatomy)
+
+
+def _ids(text: str | Tensor, tokenizer: Any) -> Tensor:  # noqa: ANN401
+    if isinstance(text, Tensor):
+        return text.reshape(1, -1)
+    if tokenizer is None:
+        raise TypeError(
+            "texts are strings and there is no tokenizer; give tokenizer=, or token ids"
+        )
+    ids: Tensor = tokenizer(text, return_tensors="pt")["input_ids"]
+    return ids

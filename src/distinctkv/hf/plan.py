@@ -1,0 +1,109 @@
+"""What a cache is told once: when a token opens a slot, and what stays outside."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import inf
+from typing import Any, Self
+
+from ..policy import Concentration, check_real
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One of four ways to size a cache, and the tokens that are never merged.
+
+    ``threshold``: a token opens a slot when its squared distance from every slot is greater. It is
+    in units of attention error, so one number serves every layer and head.
+    ``kept``: the part of the tokens to hold; the threshold is searched for.
+    ``budget``: tokens' worth to hold for each head, in the mean over layers and heads.
+    ``surprise``: a threshold, and a budget that grows while slots open; least used slots go.
+
+    With none of the four the threshold is 1.
+
+    >>> Plan().threshold, Plan(kept=0.25).threshold
+    (1.0, None)
+    """
+
+    threshold: float | None = None
+    kept: float | None = None
+    budget: int | None = None
+    surprise: Concentration | None = None
+    sinks: int = 4
+    recent: int = 32
+
+    def __post_init__(self) -> None:
+        """Refuse numbers for which a cache means nothing."""
+        sizes = ("threshold", "kept", "budget", "surprise")
+        ways = [name for name in sizes if getattr(self, name) is not None]
+        if len(ways) > 1:
+            raise ValueError(f"a cache is sized in one way, got {' and '.join(ways)}; choose one")
+        if not ways:
+            object.__setattr__(self, "threshold", 1.0)
+        for name in ("sinks", "recent"):
+            _check_count(name, getattr(self, name), least=0)
+        if self.threshold is not None:
+            check_real("threshold", self.threshold)
+            if not 0 <= self.threshold < inf:
+                raise ValueError(
+                    f"threshold must be finite and 0 or more, got {self.threshold}; "
+                    "to merge nothing say kept=1.0"
+                )
+        if self.kept is not None:
+            check_real("kept", self.kept)
+            if not 0 < self.kept <= 1:
+                raise ValueError(
+                    f"kept must lie in (0, 1], got {self.kept}; 0.25 holds a quarter, 1 all"
+                )
+        if self.budget is not None:
+            _check_count("budget", self.budget, least=self.sinks + self.recent + 1)
+        if self.surprise is not None:
+            self._check_surprise(self.surprise)
+
+    def _check_surprise(self, surprise: Concentration) -> None:
+        if not isinstance(surprise, Concentration):
+            raise TypeError(
+                f"surprise must be a Concentration, got {surprise!r}; "
+                "say Concentration.surprise(tau=1.0, base=64, gain=512)"
+            )
+        least = self.sinks + self.recent + 1
+        if surprise.base < least:
+            raise ValueError(
+                f"base must be at least sinks + recent + 1 = {least}, got {surprise.base}; "
+                "these tokens are held whatever the budget"
+            )
+
+    @property
+    def merges(self) -> bool:
+        """Whether a slot can ever hold more than one token."""
+        return self.kept != 1
+
+    @property
+    def searches(self) -> bool:
+        """Whether the threshold follows from a size."""
+        return self.kept is not None or self.budget is not None
+
+    @property
+    def start(self) -> float | None:
+        """The threshold before any token is seen, if it is known."""
+        return self.surprise.tau if self.surprise else self.threshold
+
+    def state(self) -> dict[str, Any]:
+        """The plan as JSON."""
+        state = {name: getattr(self, name) for name in self.__slots__}
+        state["surprise"] = asdict(self.surprise) if self.surprise else None
+        return state
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> Self:
+        """The plan that a state tells of."""
+        surprise = state["surprise"]
+        return cls(**{**state, "surprise": Concentration(**surprise) if surprise else None})
+
+
+def _check_count(name: str, number: object, least: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{name} must be a whole number, got {number!r}")
+    if number < least:
+        why = " (sinks + recent + 1)" if name == "budget" else ""
+        raise ValueError(f"{name} must be at least {least}{why}, got {number}")

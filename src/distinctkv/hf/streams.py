@@ -1,0 +1,114 @@
+"""What is known of each stream of a batch, and the checks at the door of every forward pass."""
+
+# B streams, L tokens of this pass, T tokens seen before it
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .errors import MaskError, PositionError
+
+LEFT = "only padding on the left can be told apart from text; pad there (padding_side='left')"
+
+
+class Arrival(NamedTuple):
+    """The tokens of one forward pass: where they stand, and which are more than padding."""
+
+    seen: int
+    positions: Tensor  # (B, L)
+    real: Tensor  # (B, L)
+
+    def to(self, device: torch.device) -> Arrival:
+        """The same where the layer is."""
+        return Arrival(self.seen, self.positions.to(device), self.real.to(device))
+
+
+@dataclass(slots=True)
+class Streams:
+    """Tokens seen, padding on the left, and the last position of each stream."""
+
+    seen: int
+    pads: Tensor  # (B,)
+    last: Tensor  # (B,)
+
+    @classmethod
+    def start(cls, batch: int, device: torch.device) -> Streams:
+        """Nothing seen."""
+        zeros = torch.zeros(batch, dtype=torch.int64, device=device)
+        return cls(0, zeros, zeros - 1)
+
+    def admit(self, positions: Tensor, mask: Tensor | None, batch: int, length: int) -> Arrival:
+        """Check the tokens of a forward pass, and count them as seen."""
+        if batch != len(self.pads):
+            raise ValueError(
+                f"the cache holds {len(self.pads)} streams, this pass has {batch}; "
+                "use batch_repeat_interleave or batch_select_indices, or reset()"
+            )
+        pads = self._pads(mask, batch, length)
+        positions = positions.to(self.last.device).expand(batch, length)
+        columns = torch.arange(self.seen, self.seen + length, device=self.last.device)
+        real = columns >= pads[:, None]
+        last = self._last(positions, real)
+        arrival = Arrival(self.seen, positions, real)
+        self.pads, self.last, self.seen = pads, last, self.seen + length
+        return arrival
+
+    def _pads(self, mask: Tensor | None, batch: int, length: int) -> Tensor:
+        """How many columns of padding each stream begins with, now that a mask is known."""
+        total = self.seen + length
+        if mask is None:
+            if bool(self.pads.any()):
+                raise MaskError(
+                    f"earlier tokens were padded by {self.pads.tolist()}, this pass has no "
+                    "attention_mask; give the mask of all tokens so far"
+                )
+            return self.pads
+        if mask.dtype != torch.bool or mask.shape[-2:] != (length, total):
+            raise MaskError(
+                f"the mask is {mask.dtype} of shape {tuple(mask.shape)}, not one of {total} "
+                "tokens seen so far; give a 2D attention_mask over all of them"
+            )
+        seen = mask[:, 0, -1].to(self.pads.device).expand(batch, total)
+        pads = (~seen).sum(1)
+        columns = torch.arange(total, device=self.pads.device)
+        real = columns >= pads[:, None]
+        causal = columns <= columns[self.seen :, None]
+        if not bool((mask.to(real.device)[:, 0] == (causal & real[:, None])).all()):
+            raise MaskError(f"the attention_mask has holes, or is not causal: {LEFT}")
+        if not torch.equal(pads.clamp(max=self.seen), self.pads):
+            raise MaskError(
+                f"the mask pads {pads.tolist()} tokens, earlier ones said {self.pads.tolist()}; "
+                "what has become a slot cannot be masked, so give the same mask, grown"
+            )
+        return pads
+
+    def _last(self, positions: Tensor, real: Tensor) -> Tensor:
+        """The last positions, when all positions of real tokens grow."""
+        before = torch.cat((self.last[:, None], positions[:, :-1]), 1)
+        # The first real token follows the last of the pass before, not the padding beside it.
+        first = real & (real.cumsum(1) == 1)
+        before = torch.where(first, self.last[:, None], before)
+        wrong = (real & (positions <= before)).nonzero()
+        if len(wrong):
+            stream, token = wrong[0].tolist()
+            raise PositionError(
+                f"token {token} of stream {stream} is at position {int(positions[stream, token])} "
+                f"after one at {int(before[stream, token])}; positions must grow from pass to "
+                "pass, so give them in order, or reset() the cache"
+            )
+        return torch.where(real[:, -1], positions[:, -1], self.last)
+
+    def select(self, streams: Tensor) -> None:
+        """Keep, repeat or reorder streams."""
+        streams = streams.to(self.pads.device)
+        self.pads, self.last = self.pads[streams], self.last[streams]
+
+    def crop(self, seen: int, positions: Tensor, real: Tensor) -> None:
+        """Go back to fewer tokens, the last of which stand at (B, R) positions."""
+        self.seen, self.pads = seen, self.pads.clamp(max=seen)
+        last = torch.where(real[:, -1], positions[:, -1].long(), -1)
+        self.last = last.to(self.last.device)

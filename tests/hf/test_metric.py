@@ -1,0 +1,109 @@
+"""The distance is what merging costs in attention."""
+
+import pytest
+import torch
+
+from distinctkv import SnapshotError
+from distinctkv.hf import Metric, WrongModelError, calibrate, distinct_cache
+from distinctkv.hf.metric import Moments
+from tests.hf.models import build
+
+
+@pytest.fixture
+def moments(seed):
+    """Two heads of three queries each, 500 tokens of which the last 100 are padding."""
+    generator = torch.Generator().manual_seed(seed)
+    queries = torch.randn(1, 6, 500, 4, generator=generator) @ torch.randn(
+        4, 4, generator=generator
+    )
+    values = torch.randn(1, 2, 500, 5, generator=generator) * 3
+    real = torch.arange(500)[None] < 400
+    moments = Moments.zero(1, 2, 4, torch.device("cpu"))
+    moments.add(queries[:, :, :200], values[:, :, :200], real[:, :200], 0.5)
+    moments.add(queries[:, :, 200:], values[:, :, 200:], real[:, 200:], 0.5)
+    return moments, queries[0, :, :400], values[0, :, :400]
+
+
+def test_distance_is_the_error_in_logit_and_value(moments, seed):
+    moments, queries, values = moments
+    a, b = torch.randn(2, 2, 1, 9, generator=torch.Generator().manual_seed(seed + 1))
+    scale = moments.scale(0)
+    far = (scale.features(a[..., :4], a[..., 4:]) - scale.features(b[..., :4], b[..., 4:]))[:, 0]
+    gap = (a - b)[:, 0]
+    for head in range(2):
+        logits = 0.5 * queries[3 * head : 3 * head + 3] @ gap[head, :4]
+        relative = gap[head, 4:].square().sum() / values[head].square().sum(-1).mean()
+        want = logits.square().mean() + relative
+        torch.testing.assert_close(far[head].square().sum(), want, rtol=1e-4, atol=1e-6)
+
+
+def test_a_few_queries_are_enough_not_to_fail():
+    moments = Moments.zero(1, 1, 64, torch.device("cpu"))
+    moments.add(torch.ones(1, 1, 2, 64), torch.zeros(1, 1, 2, 64), torch.ones(1, 2).bool(), 1.0)
+    scale = moments.scale(0)
+    assert scale.features(torch.ones(1, 3, 64), torch.ones(1, 3, 64)).isfinite().all()
+
+
+@pytest.fixture
+def metric(tiny, text):
+    return calibrate(tiny, [text, text.flip(1)])
+
+
+def test_a_metric_calibrated_on_the_context_gives_the_same_slots(tiny, text):
+    own, given = (
+        distinct_cache(tiny, 1.0),
+        distinct_cache(tiny, 1.0, metric=calibrate(tiny, [text])),
+    )
+    tiny(text, past_key_values=own)
+    tiny(text, past_key_values=given)
+    for a, b in zip(own.layers, given.layers, strict=True):
+        assert torch.equal(a.slots.lengths, b.slots.lengths)
+        assert torch.equal(a.slots.positions, b.slots.positions)
+    assert given.summary().metric == 0
+
+
+def test_a_metric_survives_its_file(tmp_path, tiny, text, metric):
+    metric.save(tmp_path / "metric.safetensors")
+    again = Metric.load(tmp_path / "metric.safetensors")
+    assert torch.equal(again.factors, metric.factors)
+    logits = []
+    for one in (metric, again):
+        cache = distinct_cache(tiny, 1.0, metric=one)
+        tiny(text, past_key_values=cache)
+        logits.append(tiny(text[:, :3], past_key_values=cache).logits)
+    assert torch.equal(*logits)
+
+
+def test_a_metric_serves_its_model_in_another_precision(seed, metric):
+    distinct_cache(build(seed).to(torch.bfloat16), metric=metric)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("qwen3", "model_type = 'llama'"), ("llama", "other weights")]
+)
+def test_a_metric_of_another_model_is_refused(seed, kind, said, metric):
+    with pytest.raises(WrongModelError, match=f"this metric is for .*{said}.*; calibrate one"):
+        distinct_cache(build(seed + 1, kind), metric=metric)
+
+
+def test_another_file_is_no_metric(tmp_path, tiny, text):
+    cache = distinct_cache(tiny, 1.0)
+    tiny(text, past_key_values=cache)
+    cache.save(tmp_path / "cache.safetensors")
+    with pytest.raises(SnapshotError, match="holds a 'language model cache', not a 'qmv metric'"):
+        Metric.load(tmp_path / "cache.safetensors")
+
+
+def test_texts_need_a_tokenizer_and_there_must_be_some(tiny):
+    with pytest.raises(TypeError, match="give tokenizer="):
+        calibrate(tiny, ["a text"])
+    with pytest.raises(ValueError, match="no texts"):
+        calibrate(tiny, [])
+
+
+def test_texts_go_through_the_tokenizer(tiny, text, metric):
+    def tokenizer(words, return_tensors):
+        assert return_tensors == "pt"
+        return {"input_ids": {"a": text, "b": text.flip(1)}[words]}
+
+    assert torch.equal(calibrate(tiny, ["a", "b"], tokenizer).factors, metric.factors)

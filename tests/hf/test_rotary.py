@@ -1,0 +1,78 @@
+"""Un-rotated keys are the keys the model had before it turned them, for every kind of scaling."""
+
+import pytest
+import torch
+import transformers
+
+from distinctkv.hf import PositionError, distinct_cache
+from tests.hf.models import build
+
+SCALINGS = {
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 4.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
+    "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
+    "llama3": {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "longrope": {
+        "rope_type": "longrope",
+        "short_factor": [1.0, 1.1, 1.2, 1.3],
+        "long_factor": [2.0, 3.0, 4.0, 5.0],
+        "factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+}
+
+
+def scaled(seed, scaling, **changes):
+    """A model with this scaling, in the words of the transformers that is here."""
+    if int(transformers.__version__.split(".")[0]) < 5:
+        if "original_max_position_embeddings" in scaling:
+            changes["original_max_position_embeddings"] = 64
+        return build(seed, rope_scaling=dict(scaling), rope_theta=10000.0, **changes)
+    return build(seed, rope_parameters={**scaling, "rope_theta": 10000.0}, **changes)
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_keys_before_rotation_come_back(seed, kind, text):
+    model = scaled(seed, SCALINGS[kind])
+    before = []
+    model.model.layers[0].self_attn.k_proj.register_forward_hook(
+        lambda module, given, out: before.append(out)
+    )
+    cache = distinct_cache(model, kept=1.0)
+    model(text, past_key_values=cache)
+    keys = cache.layers[0].keys[0]
+    positions = torch.arange(text.shape[1]).expand(keys.shape[:2])
+    back = cache.anatomy.rotary.unrotate(keys, positions)
+    want = before[0].view(text.shape[1], *keys.shape[::2]).transpose(0, 1)
+    torch.testing.assert_close(back, want, atol=1e-4, rtol=1e-4)
+
+
+def test_frequencies_that_move_under_the_slots_are_refused(seed, text):
+    model = scaled(seed, SCALINGS["longrope"])
+    cache = distinct_cache(model, 1.0)
+    model(text[:, :60], past_key_values=cache)
+    with pytest.raises(PositionError, match="'longrope' moved"):
+        model(text[:, 60:70], past_key_values=cache)
+
+
+def test_a_long_text_in_one_pass_has_one_set_of_frequencies(seed, text):
+    model = scaled(seed, SCALINGS["longrope"])
+    cache = distinct_cache(model, 1.0)
+    model(text, past_key_values=cache)
+    model(text[:, :1], past_key_values=cache)
+    assert cache.get_seq_length() == text.shape[1] + 1
+
+
+def test_dynamic_scaling_is_refused_once_it_moves(seed, text):
+    model = scaled(seed, SCALINGS["dynamic"], max_position_embeddings=100)
+    cache = distinct_cache(model, 1.0)
+    model(text[:, :99], past_key_values=cache)
+    with pytest.raises(PositionError, match="'dynamic' moved"):
+        model(text[:, 99:], past_key_values=cache)

@@ -1,0 +1,102 @@
+"""Sizes that were asked for are the sizes that are held."""
+
+import pytest
+import torch
+
+from distinctkv import Concentration
+from distinctkv.hf import distinct_cache
+from distinctkv.hf.sizing import least_threshold
+
+
+@pytest.fixture
+def long(text):
+    return text.repeat(1, 3)
+
+
+@pytest.mark.parametrize("kept", [0.75, 0.5, 0.25])
+def test_kept_is_what_is_kept(tiny, long, kept):
+    cache = distinct_cache(tiny, kept=kept)
+    tiny(long, past_key_values=cache)
+    assert 0.9 * kept <= cache.summary().kept <= kept
+    slots = cache.summary().slots
+    assert slots.min() < slots.mean() < slots.max()  # one threshold, not one size
+
+
+def test_one_threshold_serves_the_whole_model(tiny, long):
+    searched = distinct_cache(tiny, kept=0.4)
+    tiny(long, past_key_values=searched)
+    fixed = distinct_cache(tiny, searched.summary().threshold)
+    tiny(long, past_key_values=fixed)
+    assert (fixed.summary().slots == searched.summary().slots).all()
+
+
+def test_a_budget_is_kept_as_tokens_come(tiny, long):
+    cache = distinct_cache(tiny, budget=60)
+    for chunk in long.split(40, dim=1):
+        tiny(chunk, past_key_values=cache)
+        summary = cache.summary()
+        assert summary.slots.mean() + summary.outside <= 60
+    for token in long[:, :40].split(1, dim=1):
+        tiny(token, past_key_values=cache)
+        # While tokens come one by one, fewer than 16 wait.
+        assert cache.summary().slots.mean() <= 60 - 32
+
+
+def test_kept_is_an_upper_bound_in_chunks(tiny, long):
+    cache = distinct_cache(tiny, kept=0.5)
+    for chunk in long.split(90, dim=1):
+        tiny(chunk, past_key_values=cache)
+        assert cache.summary().kept <= 0.5
+
+
+def test_counts_are_all_the_tokens_whatever_was_merged(tiny, long):
+    cache = distinct_cache(tiny, budget=50)
+    for chunk in long.split(64, dim=1):
+        tiny(chunk, past_key_values=cache)
+    for layer in cache.layers:
+        counts = layer.slots.padded(0).counts.sum(1)
+        assert counts.tolist() == [360 - cache.outside(0)] * 2
+
+
+def test_each_stream_has_its_own_threshold(tiny, long, seed):
+    noise = torch.randint(2, 64, long.shape, generator=torch.Generator().manual_seed(seed))
+    both = distinct_cache(tiny, kept=0.3)
+    tiny(torch.cat((long, noise)), past_key_values=both)
+    alone = distinct_cache(tiny, kept=0.3)
+    tiny(long, past_key_values=alone)
+    thresholds = [both.summary(stream).threshold for stream in range(2)]
+    assert thresholds[0] == alone.summary().threshold
+    assert thresholds[0] < thresholds[1]
+
+
+def test_surprise_lets_slots_grow_while_the_text_is_new_and_evicts_the_least_used(tiny, seed):
+    plan = Concentration.surprise(tau=1.0, base=50, gain=100, rate=0.1)
+    cache = distinct_cache(tiny, surprise=plan)
+    new = torch.randint(2, 64, (1, 160), generator=torch.Generator().manual_seed(seed))
+    tiny(new, past_key_values=cache)
+    hot, most = cache.sizing.temperatures[0], cache.summary().slots.mean()
+    tiny(torch.full((1, 200), 9), past_key_values=cache)
+    assert cache.sizing.temperatures[0] < hot
+    assert cache.summary().slots.mean() < most
+    limit = 50 + 100 * cache.sizing.temperatures[0]
+    assert cache.summary().slots.mean() + cache.outside(0) <= limit + 1
+    positions = cache.layers[1].slots.padded(0).positions
+    assert positions[:, :4].tolist() == [[0, 1, 2, 3]] * 2  # sinks stay
+    assert tiny(new[:, :3], past_key_values=cache).logits.isfinite().all()
+
+
+def test_the_search_finds_thresholds_far_from_where_it_starts():
+    for scale in (1e-4, 1.0, 1e5):
+        found = least_threshold(lambda at, s=scale: int(1000 / (1 + at / s)), 300)
+        assert 2.3 * scale < found < 2.6 * scale
+
+
+def test_a_step_is_found_and_what_always_fits_needs_no_search():
+    assert 0.7 <= least_threshold(lambda at: 200 if at < 0.7 else 100, 150) < 0.71
+    assert least_threshold(lambda at: 5, 150) < 1e-8
+
+
+def test_a_text_of_one_word_is_searched_too(tiny):
+    cache = distinct_cache(tiny, kept=0.6)
+    tiny(torch.full((1, 200), 5), past_key_values=cache)
+    assert cache.summary().kept <= 0.6

@@ -1,0 +1,49 @@
+"""Ragged slots, flat and padded, are the same slots."""
+
+import pytest
+import torch
+
+from distinctkv.hf.slots import FLAT, Slots
+
+
+@pytest.fixture
+def slots(seed):
+    """Three streams of two heads with 0 to 4 slots each."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.tensor([[3, 1], [0, 4], [2, 2]])
+    N = int(lengths.sum())
+    return Slots(
+        keys=torch.randn(N, 5, generator=generator),
+        values=torch.randn(N, 3, generator=generator),
+        counts=torch.arange(1, N + 1, dtype=torch.int32),
+        positions=torch.arange(N, dtype=torch.int32),
+        usage=torch.randn(N, generator=generator),
+        lengths=lengths,
+    )
+
+
+def same(a, b):
+    return all(torch.equal(getattr(a, name), getattr(b, name)) for name in (*FLAT, "lengths"))
+
+
+def test_padded_and_flat_again_is_the_same(slots):
+    assert same(Slots.join(slots.padded(stream).flat() for stream in range(3)), slots)
+
+
+def test_streams_are_selected_in_any_order(slots):
+    order = [2, 0, 2, 1]
+    chosen = slots.select(torch.tensor(order))
+    assert same(chosen, Slots.join(slots.padded(stream).flat() for stream in order))
+
+
+def test_segments_are_the_rows_of_each_head(slots):
+    for stream, heads in enumerate(slots.segments()):
+        for head, rows in enumerate(heads):
+            padded = slots.padded(stream)
+            length = int(slots.lengths[stream, head])
+            assert torch.equal(slots.keys[rows], padded.keys[head, :length])
+
+
+def test_what_is_selected_holds_no_more_than_itself(slots):
+    one = slots.stream(1)
+    assert one.keys.untyped_storage().nbytes() == 4 * 5 * 4

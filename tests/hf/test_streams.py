@@ -1,0 +1,152 @@
+"""Bad input: each a typed error that names what was seen, and a cache that is none the worse."""
+
+import pytest
+import torch
+
+from distinctkv.hf import (
+    BrokenForwardError,
+    MaskError,
+    PositionError,
+    UnsupportedModelError,
+    WrongModelError,
+    distinct_cache,
+)
+from tests.hf.models import build
+
+
+@pytest.fixture
+def full(tiny, text):
+    """A cache that has seen the text, and the logits that must follow whatever was refused."""
+    cache = distinct_cache(tiny, 1.0)
+    tiny(text, past_key_values=cache)
+    return cache
+
+
+def after(tiny, cache):
+    return tiny(torch.tensor([[3, 4]]), past_key_values=cache).logits
+
+
+@pytest.fixture
+def unhurt(tiny, text, full):
+    """Go on as if nothing had been tried."""
+    import copy
+
+    want = after(tiny, copy.deepcopy(full))
+    yield
+    assert torch.equal(after(tiny, full), want)
+
+
+@pytest.mark.usefixtures("unhurt")
+@pytest.mark.parametrize(
+    "mask",
+    [
+        [1] * 50 + [0] + [1] * 70,  # a hole
+        [1] * 120 + [0],  # padding on the right
+        [0] * 5 + [1] * 116,  # padding nobody spoke of before
+    ],
+)
+def test_a_mask_with_holes_is_refused(tiny, full, mask):
+    with pytest.raises(MaskError, match=r"left|earlier ones said \[0\]"):
+        tiny(torch.tensor([[3]]), attention_mask=torch.tensor([mask]), past_key_values=full)
+
+
+@pytest.mark.usefixtures("unhurt")
+def test_a_mask_of_ones_own_shape_is_refused(tiny, full):
+    mask = torch.zeros(1, 1, 2, 122)
+    with pytest.raises(MaskError, match="float32 of shape"):
+        tiny(torch.tensor([[3, 4]]), attention_mask=mask, past_key_values=full)
+    with pytest.raises(MaskError, match="holes, or is not causal"):
+        tiny(torch.tensor([[3, 4]]), attention_mask=mask == 0, past_key_values=full)
+
+
+def test_a_mask_that_is_left_out_later_is_refused(tiny, text):
+    cache = distinct_cache(tiny, 1.0)
+    mask = torch.ones_like(text)
+    mask[:, :3] = 0
+    tiny(text, attention_mask=mask, past_key_values=cache)
+    with pytest.raises(MaskError, match=r"padded by \[3\], this pass has no"):
+        tiny(text[:, :1], past_key_values=cache)
+
+
+@pytest.mark.usefixtures("unhurt")
+@pytest.mark.parametrize("positions", [[119, 120], [0, 1], [121, 121], [122, 121]])
+def test_positions_that_do_not_grow_are_refused(tiny, full, positions):
+    with pytest.raises(PositionError, match="positions must grow"):
+        tiny(
+            torch.tensor([[3, 4]]),
+            position_ids=torch.tensor([positions]),
+            past_key_values=full,
+        )
+
+
+@pytest.mark.usefixtures("unhurt")
+def test_another_number_of_streams_is_refused(tiny, full):
+    with pytest.raises(ValueError, match="holds 1 streams, this pass has 2"):
+        tiny(torch.tensor([[3], [4]]), past_key_values=full)
+
+
+@pytest.mark.usefixtures("unhurt")
+def test_another_model_is_refused_whether_prepared_or_not(seed, full, text):
+    other = build(seed + 1)
+    with pytest.raises(WrongModelError, match="nobody attended to the keys of layer 0"):
+        other(text[:, :1], past_key_values=full)
+    distinct_cache(other)
+    with pytest.raises(WrongModelError, match="made for another model"):
+        other(text[:, :1], past_key_values=full)
+
+
+@pytest.mark.usefixtures("unhurt")
+def test_a_model_of_another_shape_is_refused(seed, full, text):
+    other = build(seed, "qwen3")
+    with pytest.raises(WrongModelError, match="2 heads of 16 came to a cache of 2 of 8"):
+        other(text[:, :1], past_key_values=full)
+
+
+def test_attention_that_cannot_read_slots_is_refused(seed, text):
+    model = build(seed)
+    cache = distinct_cache(model, 1.0)
+    model.set_attn_implementation("sdpa")
+    model(text[:, :36], past_key_values=cache)  # sinks and recent: nothing to merge yet
+    with pytest.raises(UnsupportedModelError, match="'sdpa', which cannot read slots"):
+        model(text[:, :1], past_key_values=cache)
+    model.set_attn_implementation("distinctkv")
+    with pytest.raises(UnsupportedModelError, match="first 36 tokens came under another"):
+        model(text[:, :1], past_key_values=cache)
+
+
+def test_a_pass_that_was_cut_short_is_noticed(seed, text):
+    model = build(seed)
+    cache = distinct_cache(model, 1.0)
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    hook = model.model.layers[1].register_forward_pre_hook(fail)
+    with pytest.raises(KeyboardInterrupt):
+        model(text, past_key_values=cache)
+    hook.remove()
+    with pytest.raises(BrokenForwardError, match=r"layer 1 has seen 0 tokens, layer 0 120"):
+        model(text[:, :1], past_key_values=cache)
+    cache.reset()
+    model(text, past_key_values=cache)
+
+
+def test_a_window_that_is_set_later_is_refused(seed, text):
+    model = build(seed, "mistral")
+    cache = distinct_cache(model, 1.0)
+    model.config.sliding_window = 500
+    with pytest.raises(UnsupportedModelError, match="asked for sliding_window"):
+        model(text, past_key_values=cache)
+
+
+def test_training_is_refused(seed, text):
+    model = build(seed, attention_dropout=0.1).train()
+    with pytest.raises(UnsupportedModelError, match=r"dropout is 0\.1"):
+        model(text, past_key_values=distinct_cache(model, 1.0))
+
+
+def test_keys_that_are_not_finite_are_refused(seed, text):
+    model = build(seed)
+    model.model.layers[1].self_attn.v_proj.weight[0, 0] = torch.inf
+    with pytest.raises(FloatingPointError, match="not finite"):
+        model(text, past_key_values=distinct_cache(model, 1.0))
