@@ -5,7 +5,7 @@ from distinctkv.data import loghub
 from distinctkv.studies import adaptive_real, contest
 from distinctkv.studies.cases import BGL, CASES, LASTS, PAPER
 from distinctkv.studies.following import Trace
-from distinctkv.studies.result import Result
+from distinctkv.studies.result import Measure, Result
 from distinctkv.studies.study import FULL, QUICK, Scale
 from tests.studies.toys import two_streams
 
@@ -87,6 +87,21 @@ def test_lines_of_the_figure_are_of_one_length_and_end_with_the_stream(tiny):
         }
         assert {len(line.x) for line in lines} == {len(lines[0].y)}
         assert 590 < lines[0].x[-1] <= 600
+
+
+def test_the_reading_finds_the_decay_at_which_the_worst_case_recalls_least(found):
+    """Made-up opposites: it recalls least, and the fixed budget gains, where usage fades fast."""
+    decay = {}
+    for lasts in LASTS:
+        poor = lasts == 10
+        numbers = {"fixed": 0.9, "adaptive": 0.4, "worst case": 0.3 if poor else 0.9, "gain": -0.5}
+        decay["decay", f"lasts_{lasts:g}"] = {
+            name: Measure(number, 0.0, 3) for name, number in numbers.items()
+        }
+    _, decays, worst = adaptive_real.bursty(found | decay, BGL)
+    assert "recalls least where a use counts for 10 tokens: 0.300" in worst
+    assert decays.count("less than the fixed one") == 2
+    assert "more than" not in decays
 
 
 def test_a_stream_that_is_not_here_is_not_measured(bgl_only):

@@ -4,7 +4,7 @@ import pytest
 from distinctkv.studies import domains as study
 from distinctkv.studies import routes
 from distinctkv.studies.keyed import Keyed, drugs
-from distinctkv.studies.result import Result
+from distinctkv.studies.result import Measure, Result
 from distinctkv.studies.study import FULL, QUICK, absent
 from tests.studies.tails import routed, streams, tailed
 
@@ -86,6 +86,31 @@ def test_the_reading_speaks_only_of_what_is_here(partly):
     assert "MIMIC-IV demo, drugs" in said
     assert "MovieLens, movies" not in said
     assert "On DE-SynPUF" not in said
+
+
+def labels(recall):
+    """Made-up recalls of every policy, for every route."""
+    one = {route: Measure(recall, 0.0, 2) for route in routes.ROUTES}
+    found = {("labels", policy): one for policy in routes.POLICIES}
+    return found | {
+        ("keyed", "mimic"): {"recall": one["first route"], "attention": one["first route"]}
+    }
+
+
+@pytest.mark.parametrize(
+    ("recall", "said"),
+    [(0.5, "is reached by none of them."), (1.0, "attention for the commonest route.")],
+)
+def test_who_reaches_the_papers_recall_of_drugs_is_measured(recall, said):
+    assert said in study._labelled(labels(recall))
+
+
+def test_the_reading_does_not_say_that_slots_are_as_many_as_items_when_they_are_not():
+    slots = {name: Measure(7.0, 0.0, 2) for name in study.COLUMNS["keyed"]}
+    counts = {name: Measure(900.0, 0.0, 2) for name in study.COLUMNS["counts"]}
+    said = study.reading({("keyed", "mimic"): slots, ("counts", "mimic"): counts})[0]
+    assert "7 slots for 900 distinct" in said
+    assert "as many" not in said
 
 
 def test_a_result_can_be_read_back(partly):

@@ -60,6 +60,15 @@ def test_a_stream_that_is_absent_has_rows_and_no_columns(partly):
     assert "DE-SynPUF 0" not in " ".join(partly.reading)
 
 
+def test_the_reading_praises_no_range_that_was_not_measured():
+    """Twice the slots everywhere, and nothing recalled."""
+    swept = {"mimic": np.tile([100.0, 2.0, 0.0], (2, len(study.SIMILARITIES), 1))}
+    said = " ".join(study.reading(swept, {"mimic": np.ones((2, len(study.NOISES)))}))
+    assert "lie between 2.000 and 2.000" in said
+    assert "a slot for each distinct item" not in said
+    assert "twofold" not in said
+
+
 def test_a_result_can_be_read_back(partly):
     assert Result.from_json(partly.to_json()) == partly
 

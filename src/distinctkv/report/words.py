@@ -144,6 +144,8 @@ def plea(result: Result) -> str:
     """
     if not result.absent:
         return ""
+    if result.absent == ("torch",):
+        return "torch is absent. Run pip install 'distinctkv[torch]'."
     one = len(result.absent) == 1
     command = f"distinctkv data get {result.absent[0] if one else 'NAME'}"
     return (

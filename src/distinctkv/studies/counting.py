@@ -1,46 +1,47 @@
-"""Models that must both recall and count: streams as tensors, memories, training, scores.
+"""Streams in which to recall and to count, and how models are trained and asked on them.
 
-A token is a key, the class of its item, and a mark. At the end the class of one item is asked for,
-and which part of the tokens was marked. Every model has a summary of the stream, from which it
-tells the count, and a memory, from which it recalls; they are trained together.
+A token is a key, the class of its item, and a mark. At the end the class of an item is asked for,
+and which part of the tokens was marked.
 """
 
-# B streams, L tokens, Q queries, D key size, C classes, T = D + C + 1 numbers of a token,
-# E summary size, F features of a key
+# B streams, L tokens, K items, Q queries, D key size, C classes, T = D + C + 1 numbers of a token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from ..data import RecallTask
-from ..nn.allocation import allocate
-from ..nn.delta import delta_rule
+from ..data.synthetic import occurrences
+from ..rule import unit
+from .hybrid import RATE, STREAMS, TASK, WEIGHT
 
-TASK = RecallTask(n_items=24, repeats=3, n_classes=8)
-TOKEN = TASK.width + TASK.n_classes + 1
-STATE = 48  # E
-TAU = 0.4
-STREAMS = 32  # in a step
-RATE = 3e-3
-WEIGHT = 10.0  # of the squared error of the count
-NUMBER = 4  # bytes
+WIDTH, CLASSES, LENGTH = TASK.width, TASK.n_classes, TASK.n_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Streams, and what is asked at their ends."""
+    """Streams, and queries at their ends: one for each item, in order."""
 
     keys: Tensor  # (B, L, D)
-    values: Tensor  # (B, L, C), one-hot
+    items: Tensor  # (B, L)
+    labels: Tensor  # (B, K)
     marks: Tensor  # (B, L)
     queries: Tensor  # (B, Q, D)
-    answers: Tensor  # (B, Q)
+
+    @property
+    def values(self) -> Tensor:
+        """Classes of the tokens, (B, L, C), one-hot."""
+        return fn.one_hot(self.labels.gather(1, self.items), CLASSES).float()
+
+    @property
+    def answers(self) -> Tensor:
+        """(B, Q)."""
+        return self.labels[:, : self.queries.shape[1]]
 
     @property
     def tokens(self) -> Tensor:
@@ -49,140 +50,90 @@ class Batch:
 
     @property
     def marked(self) -> Tensor:
-        """The part of tokens that is marked, (B,)."""
+        """The part of the tokens that is marked, (B,)."""
         return self.marks.mean(1)
 
+    def asked_once(self) -> Batch:
+        """The same streams with one question each; items come in no order, so it may be any."""
+        return replace(self, queries=self.queries[:, :1])
 
-def draw(
-    rng: np.random.Generator, n_streams: int, n_queries: int | None = 1, balanced: bool = False
-) -> Batch:
+    def levelled(self, rng: np.random.Generator) -> Batch:
+        """The same streams with every class given to as many items."""
+        each = np.tile(np.arange(TASK.n_items) % CLASSES, (len(self.keys), 1))
+        labels = torch.from_numpy(rng.permuted(each, axis=1))
+        return replace(self, labels=labels.to(self.labels.device))
+
+
+def draw(rng: np.random.Generator, n_streams: int, device: str) -> Batch:
     """Streams of the task, each with marks of a frequency of its own."""
-    episodes = [TASK.draw(rng, n_queries) for _ in range(n_streams)]
-    often = rng.random((n_streams, 1))
-    marks = rng.random((n_streams, TASK.n_tokens)) < often
-    columns = (
-        np.stack([getattr(one, name) for one in episodes])
-        for name in ("keys", "values", "queries", "answers")
-    )
-    keys, values, queries, answers = (torch.from_numpy(column) for column in columns)
-    return Batch(
-        keys.float(), values.float(), torch.from_numpy(marks).float(), queries.float(), answers
-    )
+    each = np.tile(np.arange(TASK.n_items), (n_streams, 1))  # (B, K)
+    items = rng.permuted(np.repeat(each, TASK.repeats, axis=1), axis=1)
+    prototypes = unit(rng.standard_normal((each.size, WIDTH)))
+    first = TASK.n_items * np.arange(n_streams)[:, None]
 
+    def keys(of: np.ndarray) -> np.ndarray:
+        rows = occurrences(rng, prototypes[(first + of).ravel()], TASK.noise)
+        return rows.reshape(*of.shape, WIDTH).astype(np.float32)
 
-class DiagonalSum(nn.Module):
-    """The state-space backbone: E numbers, each a fading sum, ``h = a h + B x``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.enter = nn.Linear(TOKEN, STATE)
-        self.decay = nn.Parameter(torch.linspace(2.0, 8.0, STATE))
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """The state after the last token, (B, E)."""
-        age = torch.arange(tokens.shape[1], device=tokens.device).flip(0)
-        left = self.decay.sigmoid() ** age[:, None]  # (L, E)
-        return (left * self.enter(tokens)).sum(1) / tokens.shape[1]
-
-
-class AttentionSum(nn.Module):
-    """What attention has in its place: a learned query over all tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.enter = nn.Linear(TOKEN, STATE)
-        self.score = nn.Linear(TOKEN, 1)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        """A mean of the tokens, (B, E)."""
-        return (self.score(tokens).softmax(1) * self.enter(tokens)).sum(1)
-
-
-class FromSummary(nn.Module):
-    """No memory but the summary: a network on it and the query."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = nn.Sequential(
-            nn.Linear(STATE + TASK.width, 64), nn.ReLU(), nn.Linear(64, TASK.n_classes)
-        )
-
-    def forward(self, batch: Batch, summary: Tensor) -> Tensor:
-        wide = summary[:, None].expand(-1, batch.queries.shape[1], -1)
-        return self.net(torch.cat([wide, batch.queries], -1))
-
-
-class FromSlots(nn.Module):
-    """Softmax attention over the tokens that opened a slot, or over all."""
-
-    def __init__(self, tau: float | None) -> None:
-        super().__init__()
-        self.tau = tau
-        self.q = nn.Linear(TASK.width, TASK.width)
-        self.k = nn.Linear(TASK.width, TASK.width)
-        self.leave = nn.Linear(TASK.n_classes, TASK.n_classes)
-
-    def kept(self, keys):
-        if self.tau is None:
-            return torch.ones_like(keys[..., 0], dtype=torch.bool)
-        return allocate(keys[:, :, None], self.tau).lead[..., 0]
-
-    def forward(self, batch: Batch, summary: Tensor) -> Tensor:
-        scores = self.q(batch.queries) @ self.k(batch.keys).mT * TASK.width**-0.5
-        weights = scores.masked_fill(~self.kept(batch.keys)[:, None], -torch.inf).softmax(-1)
-        return self.leave(weights @ batch.values)
-
-
-class FromMatrix(nn.Module):
-    def __init__(self, features: int, deep: bool = False) -> None:
-        super().__init__()
-        self.k = nn.Sequential(nn.Linear(TASK.width, features), nn.ReLU()) if deep else nn.Linear(TASK.width, features, bias=False)
-        self.leave = nn.Linear(TASK.n_classes, TASK.n_classes)
-        self.deep = deep
-        self.q = nn.Sequential(nn.Linear(TASK.width, features), nn.ReLU()) if deep else nn.Linear(TASK.width, features, bias=False)
-
-    def forward(self, batch, summary):
-        k, q = self.k(batch.keys), self.q(batch.queries)
-        state = batch.values.mT @ k
-        return self.leave(q @ state.mT)
-
-
-class FromDelta(nn.Module):
-    def __init__(self, features: int=32) -> None:
-        super().__init__()
-        self.k = nn.Linear(TASK.width, features, bias=False)
-        self.leave = nn.Linear(TASK.n_classes, TASK.n_classes)
-        self.rate = nn.Parameter(torch.zeros(()))
-
-    def forward(self, batch, summary):
-        k, q = fn.normalize(self.k(batch.keys), dim=-1), fn.normalize(self.k(batch.queries), dim=-1)
-        rate = self.rate.sigmoid().expand(k.shape[:2])[..., None]
-        kk = k[:, :, None]
-        _, state = delta_rule(kk, kk, batch.values[:, :, None], torch.zeros_like(rate), rate, chunk=72)
-        return self.leave(q @ state[:, 0].mT)
+    labels = rng.integers(CLASSES, size=each.shape)
+    marks = rng.random(items.shape) < rng.random((n_streams, 1))
+    parts = (keys(items), items, labels, marks.astype(np.float32), keys(each))
+    return Batch(*(torch.from_numpy(part).to(device) for part in parts))
 
 
 class Model(nn.Module):
-    def __init__(self, summary: nn.Module, memory: nn.Module) -> None:
-        super().__init__()
-        self.summary, self.memory = summary, memory
-        self.count = nn.Linear(STATE, 1)
+    """What is trained: it tells classes and a count, and says what it holds."""
 
-    def forward(self, batch: Batch):
-        h = self.summary(batch.tokens)
-        return self.memory(batch, h), self.count(h)[:, 0]
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Scores of the classes (B, Q, C), and the part that was marked (B,)."""
+        raise NotImplementedError
+
+    def held(self, batch: Batch) -> tuple[float, float]:
+        """Slots and bytes at the end of a stream; a row of a state is called a slot."""
+        raise NotImplementedError
 
 
-def train(model, batches, rate=RATE):
-    opt = torch.optim.Adam(model.parameters(), rate)
-    for b in batches:
-        logits, count = model(b)
-        loss = fn.cross_entropy(logits.flatten(0, 1), b.answers.flatten()) + WEIGHT * (count - b.marked).square().mean()
-        opt.zero_grad(); loss.backward(); opt.step()
+def views(batch: Batch, rng: np.random.Generator) -> Mapping[str, Batch]:
+    """What models see that do not see the batch itself."""
+    return {"once": batch.asked_once(), "level": batch.levelled(rng)}
+
+
+def train(
+    models: Mapping[str, Model], seed: int, steps: int, device: str, tick: Callable[[], None]
+) -> None:
+    """Adam on fresh streams, the same for all models; each step ends in a ``tick``."""
+    rng = np.random.default_rng(seed)
+    optimisers = {
+        name: torch.optim.Adam(model.parameters(), RATE) for name, model in models.items()
+    }
+    for _ in range(steps):
+        batch = draw(rng, STREAMS, device)
+        seen = views(batch, rng)
+        for name, model in models.items():
+            optimisers[name].zero_grad()
+            torch.autograd.backward(loss(model, seen.get(name, batch)))
+            optimisers[name].step()
+        tick()
+
+
+def loss(model: Model, batch: Batch) -> Tensor:
+    """Cross-entropy of the classes, and the squared error of the count, weighed up."""
+    classes, count = model(batch)
+    wrong = fn.cross_entropy(classes.flatten(0, 1), batch.answers.flatten())
+    missed: Tensor = (count - batch.marked).square().mean()
+    return wrong + WEIGHT * missed
+
 
 @torch.no_grad()
-def score(model, b):
-    logits, count = model(b)
-    r = float((logits.argmax(-1) == b.answers).float().mean())
-    res = (count - b.marked).square().mean() / b.marked.var(unbiased=False)
-    return r, 1 - float(res)
+def score(model: Model, batch: Batch) -> tuple[float, float, float, float]:
+    """Recall, R2 of the count, slots and bytes."""
+    classes, count = model(batch)
+    recall = (classes.argmax(-1) == batch.answers).float().mean()
+    missed = (count - batch.marked).square().mean() / batch.marked.var(correction=0)
+    return (float(recall), 1 - float(missed), *model.held(batch))
+
+
+def guessed(batch: Batch) -> float:
+    """Recall of one who always says the class that most items have."""
+    counts = fn.one_hot(batch.labels, CLASSES).sum(1)
+    return float((counts.argmax(-1, keepdim=True) == batch.answers).float().mean())

@@ -1,124 +1,76 @@
-"""The five models of the paper's end-to-end run, with its parameter counts to the last number."""
+"""Streams that bind keys to classes, and how models are trained and asked on them."""
 
-# B streams, L tokens, Q queries, E channels, V keys there are, C classes, M tokens kept
+# B streams, L tokens, Q queries, C classes
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from statistics import fmean
+
 import numpy as np
 import torch
-from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from ..nn.allocation import allocate, unit
-from ..nn.delta import delta_rule
-from ..nn.gates import Gate, NoveltyGate
-from ..nn.soft import budget_penalty, causal_novelty, hard_keep, soft_read
-from ..nn.zoo import SaliencyGate
+from .five_models import CLASSES, ITEMS, KEYS, LENGTH, QUERIES, STREAMS
 
-ITEMS, REPEATS, KEYS, CLASSES, WIDTH = 128, 4, 512, 32, 128
-LENGTH = ITEMS * REPEATS
-STREAMS, QUERIES = 16, 32
-RATE = 1e-3
-TAU = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    keys: Tensor
-    values: Tensor
-    queries: Tensor
-    answers: Tensor
+    """Streams of keys and classes, and what is asked at their ends."""
 
-def draw(rng, n, device="cpu"):
-    known = rng.permuted(np.tile(np.arange(KEYS), (n, 1)), axis=1)[:, :ITEMS]
-    classes = rng.integers(CLASSES, size=(n, ITEMS))
-    items = rng.permuted(np.tile(np.repeat(np.arange(ITEMS), REPEATS), (n, 1)), axis=1)
-    asked = rng.integers(ITEMS, size=(n, QUERIES))
-    t = lambda a, i: torch.from_numpy(np.take_along_axis(a, i, 1)).to(device)
-    return Batch(t(known, items), t(classes, items), t(known, asked), t(classes, asked))
+    keys: Tensor  # (B, L)
+    classes: Tensor  # (B, L)
+    queries: Tensor  # (B, Q)
+    answers: Tensor  # (B, Q)
 
-class Base(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.keys = nn.Embedding(KEYS, WIDTH)
-        self.values = nn.Embedding(CLASSES, WIDTH)
-        self.decay = nn.Parameter(torch.full((WIDTH,), 8.0))
-        self.leave = nn.Linear(WIDTH, CLASSES)
-    def loss(self, b):
-        return fn.cross_entropy(self(b).flatten(0, 1), b.answers.flatten())
 
-class SSM(Base):
-    def forward(self, b):
-        age = torch.arange(b.keys.shape[1], device=b.keys.device).flip(0)
-        left = self.decay.sigmoid() ** age[:, None]
-        h = (left * (self.keys(b.keys) + self.values(b.values))).sum(1) / LENGTH**.5
-        return self.leave(h[:, None] + self.keys(b.queries))
+def draw(rng: np.random.Generator, n_streams: int, device: str) -> Batch:
+    """Streams in which 128 of the keys, each bound to a class, come four times in any order."""
+    each = np.arange(LENGTH) % ITEMS
+    keys = rng.permuted(np.tile(np.arange(KEYS), (n_streams, 1)), axis=1)[:, :ITEMS]
+    classes = rng.integers(CLASSES, size=(n_streams, ITEMS))
+    items = rng.permuted(np.tile(each, (n_streams, 1)), axis=1)
+    asked = rng.integers(ITEMS, size=(n_streams, QUERIES))
+    columns = ((keys, items), (classes, items), (keys, asked), (classes, asked))
+    return Batch(
+        *(torch.from_numpy(np.take_along_axis(of, at, 1)).to(device) for of, at in columns)
+    )
 
-class Attention(Base):
-    def __init__(self):
-        super().__init__()
-        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
-    def parts(self, b):
-        # projected before they are looked up
-        q = self.q(self.keys.weight)[b.queries]
-        k = self.k(self.keys.weight)[b.keys]
-        v = self.v(self.values.weight)[b.values]
-        return q[:, :, None], k[:, :, None], v[:, :, None]
-    def log_gate(self, b):
-        return torch.zeros_like(b.keys, dtype=torch.float32)
-    def forward(self, b):
-        return self.leave(soft_read(*self.parts(b), self.log_gate(b)[..., None], causal=False)[:, :, 0])
 
-class Rule(Attention):
-    def lead(self, b):
-        return allocate(unit(self.keys(b.keys).detach())[:, :, None], TAU).lead[..., 0]
-    def forward(self, b):
-        z = torch.zeros_like(b.keys, dtype=torch.float32)[..., None]
-        return self.leave(soft_read(*self.parts(b), z, mask=self.lead(b), causal=False)[:, :, 0])
+class Model(nn.Module):
+    """What is trained: scores of the classes, and what it holds."""
 
-class Gated(Attention):
-    def __init__(self, gate):
-        super().__init__()
-        self.gate = gate
-    def log_gate(self, b):
-        x = self.keys(b.keys)
-        nov = causal_novelty(unit(x.detach())[:, :, None])[..., 0] if isinstance(self.gate, NoveltyGate) else x[..., 0]
-        return self.gate(nov, x)
-    def forward(self, b):
-        g = self.log_gate(b)
-        if self.training:
-            self.pen = budget_penalty(g.exp()[..., None], ITEMS)
-            return self.leave(soft_read(*self.parts(b), g[..., None], causal=False)[:, :, 0])
-        keep = hard_keep(g[..., None], ITEMS)[..., 0]
-        return self.leave(soft_read(*self.parts(b), torch.zeros_like(g)[..., None], mask=keep, causal=False)[:, :, 0])
-    def loss(self, b):
-        return super().loss(b) + self.pen
+    def forward(self, batch: Batch) -> Tensor:
+        """Scores of the classes, (B, Q, C)."""
+        raise NotImplementedError
 
-class Linear(Attention):
-    def forward(self, b):
-        q, k, v = (x[:, :, 0] for x in self.parts(b))
-        return self.leave(q @ (k.mT @ v) * WIDTH**-.5/REPEATS)
+    def loss(self, batch: Batch) -> Tensor:
+        """Cross-entropy of the answers."""
+        return fn.cross_entropy(self(batch).flatten(0, 1), batch.answers.flatten())
 
-class DeltaM(Attention):
-    def forward(self, b):
-        q, k, v = self.parts(b)
-        q, k = fn.normalize(q, dim=-1), fn.normalize(k, dim=-1)
-        r = self.decay[0].sub(8).sigmoid().expand(k.shape[:3])
-        _, S = delta_rule(k, k, v, torch.zeros_like(r), r, chunk=64)
-        return self.leave(q[:, :, 0] @ S[:, 0].mT)
+    def held(self, batch: Batch) -> tuple[float, float]:
+        """Slots and bytes at the end of a stream; a row of a state is called a slot."""
+        raise NotImplementedError
 
-def train(m, seed, steps, device="cpu"):
+
+def train(model: Model, seed: int, steps: int, rate: float, device: str) -> None:
+    """Adam on fresh streams, the same for every model of a seed."""
     rng = np.random.default_rng(seed)
-    opt = torch.optim.Adam(m.parameters(), RATE)
-    m.train()
-    for i in range(steps):
-        loss = m.loss(draw(rng, STREAMS, device))
-        opt.zero_grad(); loss.backward(); opt.step()
-    return loss.item()
+    optimiser = torch.optim.Adam(model.parameters(), rate)
+    for _ in range(steps):
+        loss = model.loss(draw(rng, STREAMS, device))
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+
 
 @torch.no_grad()
-def recall(m, seed, n=160):
-    m.eval(); rng = np.random.default_rng((seed, 1)); r = []
-    for _ in range(n // 16):
-        b = draw(rng, 16); r.append((m(b).argmax(-1) == b.answers).float().mean())
-    return float(torch.stack(r).mean())
+def score(model: Model, seed: int, n_batches: int, device: str) -> tuple[float, float, float]:
+    """Recall on streams that were not trained on; slots and bytes after the last of them."""
+    rng = np.random.default_rng((seed, 1))
+    right = []
+    for _ in range(n_batches):
+        batch = draw(rng, STREAMS, device)
+        right.append(float((model(batch).argmax(-1) == batch.answers).float().mean()))
+    return (fmean(right), *model.held(batch))

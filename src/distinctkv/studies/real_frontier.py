@@ -3,7 +3,8 @@
 The paper (section 3.1.3) compares at 1,600 slots, more than there are movies, and gives no setting.
 Ours: a movie's genre is the first that it has; keys are those of ``keyed``. The threshold, the
 window of SnapKV and the score temperature of H2O in its published form are chosen for the paper's
-numbers; every "tuned" setting is the best that we found on other seeds.
+numbers. The setting of "H2O, tuned" was picked by hand, with recall on this stream in view; table
+"hitters" has what else we tried.
 """
 
 # M sizes, N seeds
@@ -32,6 +33,9 @@ from ..peers import (
     SubGen,
 )
 from ..policy import Concentration
+from ..rule import Floats
+from .adaptive import compared
+from .hitters import HEADING, THETAS, hitter_rows
 from .keyed import NOISE, WIDTH, Keyed, answered, few
 from .result import Measure, Result, Role, Row, Setting
 from .shelf import conclude, unmeasured
@@ -47,6 +51,7 @@ HEADINGS = {
     "points": "A budget of 1,600, as in the paper; the cache has none",
     "best": "The strongest policy with a fixed budget",
     "budgets": "Recall at equal slots, on the line between measured sizes",
+    "hitters": HEADING,
 }
 EVENTS = 30_000
 BUDGET = 1600
@@ -132,6 +137,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "queries": "every movie once",
         "tau": listed(TAUS),
         "budgets": listed(BUDGETS),
+        "theta_of_h2o": listed(THETAS),
         "seeds_used": f"{scale.part:.0%}, at least 3",
         "read_theta": 0.05,
     }
@@ -142,13 +148,14 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     if missing := absent("movielens"):
         return unmeasured("real_frontier", settings(scale), seeds, missing)
     started = perf_counter()
-    curves = race(movielens.load().head(EVENTS), few(seeds, scale), progress)
+    events, used = movielens.load().head(EVENTS), few(seeds, scale)
+    curves = race(events, used, progress)
     result = Result(
         study="real_frontier",
         title=TITLE,
         question=QUESTION,
         reading=reading(curves),
-        rows=tuple(rows(curves)),
+        rows=(*rows(curves), *hitter_rows(events, used, BUDGET)),
         settings=settings(scale),
         seeds=tuple(seeds),
         series=tuple(curve.series("slots") for curve in curves.values()),
@@ -209,31 +216,39 @@ def best(curves: Curves) -> Row:
 def reading(curves: Curves) -> tuple[str, ...]:
     """What the numbers say, and what they do not."""
 
+    def of(name: str, measure: str = "recall", size: float = BUDGET) -> Floats:
+        found: Floats = curves[name].found[measure][curves[name].sweep.sizes.index(size)]
+        return found
+
     def at(name: str, measure: str = "recall", size: float = BUDGET) -> float:
-        place = curves[name].sweep.sizes.index(size)
-        return float(curves[name].found[measure][place].mean())
+        return float(of(name, measure, size).mean())
 
-    def cut(name: str) -> str:
-        return f"{curves[name].at(CUT).mean():.3f}"
+    def against(one: Floats, other: Floats) -> str:
+        return compared(Measure.of((one - other).tolist()))
 
+    first = max(EVICTING, key=at)
+    cut = {name: curves[name].at(CUT) for name in ("dp", "redundancy", "lfu")}
     return (
         f"At {BUDGET:,} slots recency recalls {at('recency'):.3f}, StreamingLLM "
         f"{at('sinks'):.3f}, H2O in its published form {at('h2o'):.3f} and SnapKV in its own "
         f"{at('snapkv_once'):.3f}; the cache recalls {at('dp', size=MATCHED):.3f} from "
         f"{at('dp', 'slots', MATCHED):,.0f} slots at tau {MATCHED}, and "
-        f"{at('dp', size=PLAIN):.3f} from {at('dp', 'slots', PLAIN):,.0f} at tau {PLAIN}, which "
-        "serves the paper's other streams.",
-        f"H2O can do better than the paper has it: without a recent window and with a sharp score "
-        f"it recalls {at('h2o_tuned'):.3f}. SnapKV decides once, and holds every token until then; "
-        f"deciding at every token, with the paper's budget, it recalls {at('snapkv'):.3f}.",
-        f"That no policy with a fixed budget comes near is not so. Eviction by key similarity, "
-        f"which the paper does not have, recalls {at('redundancy'):.3f} at {BUDGET:,} and "
-        f"{at('redundancy', size=1388):.3f} at 1,388, one for each movie; so does the cache itself "
-        f"under a budget (LFU over slots, {at('lfu', size=1388):.3f}). SubGen, published before, "
-        f"has the same rule and opens {at('subgen', 'slots', PLAIN):,.0f} groups at tau {PLAIN}.",
-        f"With {CUT:,} slots, three quarters of what there is to know, it is a draw: the cache "
-        f"recalls {cut('dp')}, redundancy eviction {cut('redundancy')}, LFU over slots "
-        f"{cut('lfu')}. What the cache needs not be told is the number of movies.",
+        f"{at('dp', size=PLAIN):.3f} from {at('dp', 'slots', PLAIN):,.0f} at tau {PLAIN}, the "
+        "tau of study domains.",
+        f"Without a recent window and with a sharp score H2O recalls {at('h2o_tuned'):.3f}, "
+        f"{against(of('h2o_tuned'), of('h2o'))} in its published form; we picked that setting by "
+        "hand, with recall on this stream in view. SnapKV decides once, and holds every token "
+        f"until then; deciding at every token it recalls {at('snapkv'):.3f}.",
+        "The paper says that no policy with a fixed budget comes near. Of those that hold tokens "
+        f"the strongest here is {curves[first].sweep.label}: {at(first):.3f} at {BUDGET:,}, "
+        f"{against(of(first), of('dp', size=MATCHED))} the cache at tau {MATCHED}. With 1,388 "
+        f"slots eviction by key similarity recalls {at('redundancy', size=1388):.3f}, and the "
+        f"cache under that budget (LFU over slots) {at('lfu', size=1388):.3f}. SubGen, published "
+        f"before, opens {at('subgen', 'slots', PLAIN):,.0f} groups at tau {PLAIN}.",
+        f"With {CUT:,} slots the cache recalls {cut['dp'].mean():.3f}, "
+        f"{against(cut['dp'], cut['redundancy'])} redundancy eviction "
+        f"({cut['redundancy'].mean():.3f}), and {against(cut['dp'], cut['lfu'])} LFU over slots "
+        f"({cut['lfu'].mean():.3f}). The cache is not told the number of movies; a budget is.",
         f"The paper says that a heavy hitter is adequate when popular movies are asked for. "
         f"Weighing each movie by its ratings, H2O recalls {at('h2o', 'by rating'):.3f}, tuned "
         f"{at('h2o_tuned', 'by rating'):.3f}, recency {at('recency', 'by rating'):.3f}, and the "

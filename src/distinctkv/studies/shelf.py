@@ -19,7 +19,7 @@ from .result import Result, Setting
 from .study import Progress, Scale
 
 # Parts of the package that no study's number depends on.
-ASIDE = ("report", "cli", "hf", "nn", "scale")
+ASIDE = ("report", "cli", "hf", "scale")
 
 
 def measure(
@@ -96,6 +96,7 @@ def versions() -> Mapping[str, str]:
         "code": code_digest(),
         "numpy": np.__version__,
         "numba": _version("numba"),
+        "torch": _version("torch"),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }

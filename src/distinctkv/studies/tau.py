@@ -164,6 +164,9 @@ def reading(swept: Found, noisy: Found) -> tuple[str, ...]:
             f"{LABELS[name]} {found[:, at[0], at[1]].mean():.3f}" for name, found in swept.items()
         )
 
+    places = [SIMILARITIES.index(similarity) for similarity in PLATEAU[1:]]
+    inside = [found[:, places, 1].mean(axis=0) for found in swept.values()]
+
     def crowded(noise: float) -> str:
         place = NOISES.index(noise)
         return ", ".join(f"{found[:, place].mean():.2f}" for found in noisy.values())
@@ -171,16 +174,17 @@ def reading(swept: Found, noisy: Found) -> tuple[str, ...]:
     return (
         "The paper's threshold here is a similarity s, that of its eq. 2 a novelty, tau = 1 - s; "
         "they agree only at .5.",
-        "From s = .6 to .8 there is a slot for each distinct item. At .5 slots per distinct item "
-        f"are {each(0.5, RATIO)}: the more items, the more pairs come close by chance, and "
-        f"DE-SynPUF has most. Recall at .5: {each(0.5, 'recall')}; at .4: {each(0.4, 'recall')}.",
-        f"At .9 slots per distinct item are {each(0.9, RATIO)}, recall {each(0.9, 'recall')}. That "
-        "twofold comes of the noise, .3, at which two occurrences have an expected cosine of .917. "
+        f"From s = {PLATEAU[1]} to {PLATEAU[-1]} slots per distinct item lie between "
+        f"{np.min(inside):.3f} and {np.max(inside):.3f}. At .5 they are {each(0.5, RATIO)}; less "
+        "than 1 is where different items share a slot. "
+        f"Recall at .5: {each(0.5, 'recall')}; at .4: {each(0.4, 'recall')}.",
+        f"At .9 slots per distinct item are {each(0.9, RATIO)}, recall {each(0.9, 'recall')}, with "
+        f"noise {NOISE}, at which two occurrences have an expected cosine of "
+        f"{1 / (1 + NOISE**2):.3f}. "
         f"On the first {HEAD:,} events ({', '.join(LABELS[name] for name in noisy)}) noise .25 "
         f"opens {crowded(0.25)} slots per distinct item, .28 {crowded(0.28)}, .3 {crowded(0.3)}, "
-        f".32 {crowded(0.32)} and .35 {crowded(0.35)}. It grows with the stream, too: as long as "
-        "occurrences come, some open duplicates.",
-        f"The range from .5 to .8 is that of random keys in {WIDTH} dimensions with this noise. It "
-        "says nothing about the threshold of an encoder; log lines, the one stream that is "
-        "compared as it is, have no such range (studies domains and logs).",
+        f".32 {crowded(0.32)} and .35 {crowded(0.35)}.",
+        f"These ranges are those of random keys in {WIDTH} dimensions with this noise. They say "
+        "nothing about the threshold of an encoder. Log lines, the one stream that is compared as "
+        "it is, are in studies domains and logs.",
     )
