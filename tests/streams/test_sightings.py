@@ -65,3 +65,10 @@ def test_templates_that_are_held_are_not_pruned():
     seen.note(0, [*range(SPARE)], ["9:00"] * SPARE)
     seen.prune(0, lambda _: None)
     assert len(seen._first) == SPARE
+
+
+def test_lines_of_evicted_templates_only_tell_the_time():
+    seen = Sightings()
+    seen.note(0, [-1, 3, -1], ["9:00", "9:01", "9:02"])
+    again = Sightings.restore(json.loads(json.dumps(seen.state())))
+    assert [again.time(line) for line in range(3)] == ["9:00", "9:01", "9:00"]

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 COARSE = 4096  # batches whose time is kept
 SPARE = 1000  # templates
+EVICTED = -1  # the id of a line whose template is gone
 
 
 class Sightings:
@@ -30,15 +31,19 @@ class Sightings:
         self._at: dict[int, str] | None = None
 
     def note(self, start: int, ids: Sequence[int], times: Sequence[str | None]) -> None:
-        """Take note of a batch that begins with this line; None is a line of the time before."""
+        """Take note of a batch that begins with this line; None is a line of the time before.
+
+        Lines whose template was evicted since have the id -1, and only tell the time.
+        """
         if not times:
             return
         known = [*self._carried(times)] if None in times else cast(Sequence[str], times)
         last = dict(zip(ids, range(len(ids)), strict=True))
+        last.pop(EVICTED, None)
         self._last.update((one, (start + place, known[place])) for one, place in last.items())
         if not last.keys() <= self._first.keys():
             first = dict(zip(reversed(ids), range(len(ids) - 1, -1, -1), strict=True))
-            rows = {one: (start + place, known[place]) for one, place in first.items()}
+            rows = {one: (start + first[one], known[first[one]]) for one in last}
             self._first = rows | self._first
         self._coarse.append((start, known[0]))
         if len(self._coarse) > COARSE:
