@@ -24,8 +24,9 @@ from unittest.mock import patch
 import numpy as np
 
 from distinctkv import Concentration
-from distinctkv.streams import LogParser, lines, patterns, templates, words
-from distinctkv.streams.scores import score
+from distinctkv.streams import LogParser
+from distinctkv.streams.parsing import lines, patterns, templates, words
+from distinctkv.streams.parsing.scores import score
 from tests.streams.programs import log, programs
 
 from .common import keep, stamp, table, verdict

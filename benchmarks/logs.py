@@ -19,7 +19,7 @@ import numpy as np
 
 from distinctkv import Concentration
 from distinctkv.streams import LogParser
-from distinctkv.streams.scores import Scores, score
+from distinctkv.streams.parsing.scores import Scores, score
 
 from .common import keep, race, short, stamp, table, timed, verdict
 from .loglines import System, drain3, mixed, systems

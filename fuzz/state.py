@@ -17,8 +17,8 @@ from .drive import instrumented, main
 with instrumented():
     from distinctkv import Concentration, SnapshotError, snapshot
     from distinctkv.streams import LogParser
-    from distinctkv.streams.headers import Header
-    from distinctkv.streams.job import Job
+    from distinctkv.streams.files.headers import Header
+    from distinctkv.streams.files.job import Job
 
 KIND = "log parser"
 ODD = (

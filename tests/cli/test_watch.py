@@ -17,8 +17,8 @@ from distinctkv.cli.view import View, spark
 from distinctkv.policy import Concentration
 from distinctkv.report import watching
 from distinctkv.streams import LogParser
-from distinctkv.streams.history import Sample
-from distinctkv.streams.job import Job
+from distinctkv.streams.files.history import Sample
+from distinctkv.streams.files.job import Job
 from tests.cli.logs import HASTE, log, objects, start
 from tests.cli.terminal import on_terminal
 

@@ -7,9 +7,9 @@ import pytest
 from distinctkv.policy import Concentration
 from distinctkv.report import watching
 from distinctkv.streams import LogParser
-from distinctkv.streams.history import Sample
-from distinctkv.streams.job import Job
-from distinctkv.streams.novelties import novelties
+from distinctkv.streams.files.history import Sample
+from distinctkv.streams.files.job import Job
+from distinctkv.streams.files.novelties import novelties
 
 
 @pytest.fixture

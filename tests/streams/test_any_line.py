@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from distinctkv import Concentration
 from distinctkv.streams import LogParser
-from distinctkv.streams.lines import Reader, collapse, glue, plain
+from distinctkv.streams.parsing.lines import Reader, collapse, glue, plain
 from tests.streams.strategies import any_line, hard_line
 
 lines = st.lists(hard_line | any_line, max_size=40)

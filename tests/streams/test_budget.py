@@ -3,7 +3,8 @@
 import pytest
 
 from distinctkv import Concentration
-from distinctkv.streams import LogParser, templates
+from distinctkv.streams import LogParser
+from distinctkv.streams.parsing import templates
 
 WORDS = tuple(f"{a}{b}{c}" for a in "bcdf" for b in "aeiou" for c in "lmnp")
 

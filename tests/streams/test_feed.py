@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from distinctkv.streams.feed import Feed
-from distinctkv.streams.places import Place
-from distinctkv.streams.unpacking import SourceError
+from distinctkv.streams.files.feed import Feed
+from distinctkv.streams.files.places import Place
+from distinctkv.streams.files.unpacking import SourceError
 from tests.streams.packing import PACKED
 
 LINES = [f"line {number} of {'many ' * (number % 9)}" for number in range(6000)]

@@ -1,7 +1,7 @@
 """Groups: keys that share a template."""
 
-from distinctkv.streams.cover import Cover
-from distinctkv.streams.grouping import Grouping, gather
+from distinctkv.streams.parsing.cover import Cover
+from distinctkv.streams.parsing.grouping import Grouping, gather
 
 NAMES = ("ann", "bob", "cas", "dee", "eve")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv.data import loghub
-from distinctkv.streams.headers import Header, guess
+from distinctkv.streams.files.headers import Header, guess
 
 MESSAGES = ("opened the door", "closed the door", "lost 3 packets", "user root logged in", "idle")
 

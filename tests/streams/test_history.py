@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv.streams import LogParser
-from distinctkv.streams.history import SAMPLES, History, Sample
+from distinctkv.streams.files.history import SAMPLES, History, Sample
 
 
 def sample(lines):

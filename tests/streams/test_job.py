@@ -9,9 +9,10 @@ import time
 import pytest
 
 from distinctkv import SnapshotError
-from distinctkv.streams import LogParser, job
-from distinctkv.streams.job import Job
-from distinctkv.streams.novelties import novelties
+from distinctkv.streams import LogParser
+from distinctkv.streams.files import job
+from distinctkv.streams.files.job import Job
+from distinctkv.streams.files.novelties import novelties
 
 LINES = [f"2024-05-01 10:{n // 60:02}:{n % 60:02} INFO door {n} opened" for n in range(3000)]
 TEXT = "".join(f"{line}\n" for line in LINES)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv import Concentration
-from distinctkv.streams import LogParser, templates
+from distinctkv.streams import LogParser
+from distinctkv.streams.parsing import templates
 from tests.streams.strategies import any_line, logs
 
 

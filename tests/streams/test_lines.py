@@ -2,7 +2,7 @@
 
 import pytest
 
-from distinctkv.streams.lines import LONG, MEMO, Reader, collapse, glue
+from distinctkv.streams.parsing.lines import LONG, MEMO, Reader, collapse, glue
 
 KEYS = [
     ("", ""),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distinctkv.streams import LogParser
-from distinctkv.streams.scores import score
+from distinctkv.streams.parsing.scores import score
 
 pytestmark = pytest.mark.data
 

@@ -4,7 +4,7 @@ import pytest
 
 from distinctkv import Concentration
 from distinctkv.streams import LogParser
-from distinctkv.streams.templates import SETTLED
+from distinctkv.streams.parsing.templates import SETTLED
 
 NAMES = ("ann", "bob", "cas", "dee", "eve", "fay", "gus")
 

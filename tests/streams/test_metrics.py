@@ -9,10 +9,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from distinctkv.streams import metrics as server
-from distinctkv.streams.history import Sample
-from distinctkv.streams.metrics import CONTENT_TYPE, Metrics, render
-from distinctkv.streams.splitting import Tally
+from distinctkv.streams.files import metrics as server
+from distinctkv.streams.files.history import Sample
+from distinctkv.streams.files.metrics import CONTENT_TYPE, Metrics, render
+from distinctkv.streams.files.splitting import Tally
 
 SAMPLE = Sample(7, 3, 2, 4, 5.5, 0.25)
 LINE = re.compile(r'distinctkv_([a-z_]+)(?:\{kind="([a-z]+)"\})? ([0-9.e+-]+|\+Inf)')

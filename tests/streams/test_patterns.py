@@ -2,8 +2,8 @@
 
 import pytest
 
-from distinctkv.streams.pairs import CROWD, in_common
-from distinctkv.streams.patterns import LONGEST, novelty, patterns
+from distinctkv.streams.parsing.pairs import CROWD, in_common
+from distinctkv.streams.parsing.patterns import LONGEST, novelty, patterns
 
 NAMES = tuple(f"n{letter}" for letter in "abcdefghijklmnopqrst")
 

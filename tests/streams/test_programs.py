@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distinctkv.streams import LogParser
-from distinctkv.streams.scores import score
+from distinctkv.streams.parsing.scores import score
 from tests.streams.programs import log, programs
 
 PROGRAMS = programs()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distinctkv.streams.scores import normal, score
+from distinctkv.streams.parsing.scores import normal, score
 
 
 def test_a_perfect_parse_scores_one():

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distinctkv.streams.sightings import COARSE, SPARE, Sightings
+from distinctkv.streams.files.sightings import COARSE, SPARE, Sightings
 
 BATCHES = st.lists(
     st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 99).map(str)), max_size=8),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distinctkv.streams.sources import Source
-from distinctkv.streams.unpacking import Peeked, SourceError
+from distinctkv.streams.files.sources import Source
+from distinctkv.streams.files.unpacking import Peeked, SourceError
 from tests.streams.packing import PACKED
 
 TEXT = "".join(f"line {number}: größe {number % 7}\n" for number in range(4000)).encode()

@@ -4,8 +4,8 @@ import pytest
 
 from distinctkv.data import loghub
 from distinctkv.streams import LogParser
-from distinctkv.streams.lines import Reader
-from distinctkv.streams.spelling import Spelling, values
+from distinctkv.streams.parsing.lines import Reader
+from distinctkv.streams.parsing.spelling import Spelling, values
 
 
 def spelt(line):

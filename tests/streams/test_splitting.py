@@ -6,7 +6,7 @@ from dataclasses import asdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distinctkv.streams.splitting import Splitter, Tally
+from distinctkv.streams.files.splitting import Splitter, Tally
 
 LONGEST = 8  # characters, so that cutting happens
 PARTS = st.sampled_from(

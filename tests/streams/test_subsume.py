@@ -2,7 +2,7 @@
 
 import pytest
 
-from distinctkv.streams.subsume import subsumed
+from distinctkv.streams.parsing.subsume import subsumed
 
 
 def into(often, seldom, counts=(100, 1), **kept):

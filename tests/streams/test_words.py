@@ -2,7 +2,7 @@
 
 import pytest
 
-from distinctkv.streams.words import WILD, cut
+from distinctkv.streams.parsing.words import WILD, cut
 
 SHAPES = [
     # constant text

@@ -16,8 +16,8 @@ from .stopping import Stop
 
 if TYPE_CHECKING:
     from ..policy import Concentration
-    from ..streams.headers import Header
-    from ..streams.job import Job
+    from ..streams.files.headers import Header
+    from ..streams.files.job import Job
     from ..streams.logs import LogParser
 
 Command = Callable[..., None]
@@ -94,8 +94,8 @@ def served(job: Job, port: int | None) -> Iterator[Callable[[], None]]:
     if port is None:
         yield lambda: None
         return
-    from ..streams.history import Sample
-    from ..streams.metrics import Metrics, render
+    from ..streams.files.history import Sample
+    from ..streams.files.metrics import Metrics, render
 
     def publish() -> None:
         parser = job.parser
@@ -117,7 +117,7 @@ def served(job: Job, port: int | None) -> Iterator[Callable[[], None]]:
 def told() -> Iterator[None]:
     """Say in a line what is wrong with a file."""
     from ..snapshot import SnapshotError
-    from ..streams.unpacking import SourceError
+    from ..streams.files.unpacking import SourceError
 
     try:
         yield
@@ -137,7 +137,7 @@ def begin(
     cell: int,
 ) -> Job:
     """The job, from the state where there is one."""
-    from ..streams.job import Job
+    from ..streams.files.job import Job
 
     parser = _parser(state, budget, gain)
     job = Job(paths, parser, state=state, follow=follow, cell=cell, stop=stop)
@@ -157,7 +157,7 @@ def begin(
 
 
 def _header(given: str) -> Header | None:
-    from ..streams.headers import Header
+    from ..streams.files.headers import Header
 
     try:
         return None if given == "none" else Header(given)

@@ -20,8 +20,8 @@ from .rows import out
 from .stopping import Stop, quiet_pipe
 
 if TYPE_CHECKING:
-    from ..streams.job import Job
-    from ..streams.novelties import Novelty
+    from ..streams.files.job import Job
+    from ..streams.files.novelties import Novelty
 
 CELL = 1 << 16  # bytes parsed between two looks at the clock
 NEWEST = 200  # new templates that the report lists
@@ -53,7 +53,7 @@ def command(
     Follows a file through log rotation, or reads what comes through a pipe. If the output is not a
     terminal, it prints what --alert prints. Ctrl-C ends it.
     """
-    from ..streams.listing import listing
+    from ..streams.files.listing import listing
     from . import telling
     from .view import View
 
@@ -82,7 +82,7 @@ def command(
 
 def watched(job: Job, learning: bool) -> Iterator[list[Novelty]]:
     """What is new in each batch; nothing is while the parser learns what is there already."""
-    from ..streams.novelties import novelties
+    from ..streams.files.novelties import novelties
 
     for batch in job:
         found = [*novelties(job, batch)]

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from .. import __version__, snapshot
-from ..streams.history import Sample
-from ..streams.job import Job
-from ..streams.listing import listing, visible
-from ..streams.novelties import Novelty
-from ..streams.splitting import ODD
+from ..streams.files.history import Sample
+from ..streams.files.job import Job
+from ..streams.files.listing import listing, visible
+from ..streams.files.novelties import Novelty
+from ..streams.files.splitting import ODD
 from . import svg
 from .picture import Picture
 

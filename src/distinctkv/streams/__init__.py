@@ -1,6 +1,6 @@
 """Uses of the rule on streams that are not vectors: log lines and their templates."""
 
 from .logs import LogParser
-from .matches import LogMatch, LogTemplate
+from .parsing.matches import LogMatch, LogTemplate
 
 __all__ = ["LogMatch", "LogParser", "LogTemplate"]

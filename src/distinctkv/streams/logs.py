@@ -12,13 +12,13 @@ import numpy as np
 from .. import snapshot
 from ..policy import Concentration
 from ..slots import Ints
-from . import saving
-from .budget import Budget
-from .intake import LONG, Intake
-from .leaves import Leaf
-from .lines import Key, Line
-from .matches import LogMatch, LogTemplate, describe, tell
-from .templates import Spot, Templates
+from .parsing import saving
+from .parsing.budget import Budget
+from .parsing.intake import LONG, Intake
+from .parsing.leaves import Leaf
+from .parsing.lines import Key, Line
+from .parsing.matches import LogMatch, LogTemplate, describe, tell
+from .parsing.templates import Spot, Templates
 
 KIND = "log parser"
 

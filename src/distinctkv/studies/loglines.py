@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from ..data import loghub
 from ..data.loghub import Log
-from ..streams.scores import score
+from ..streams.parsing.scores import score
 from .parsers import PAPER, ours
 from .result import Measure, Role, Row
 from .wordwise import SIMILARITIES

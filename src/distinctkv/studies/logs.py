@@ -5,7 +5,7 @@ spread says how much a parser depends on what comes first. The paper (section "R
 across four domains") has one number for logs: HDFS, grouping accuracy .89 with 15 templates. It
 names no similarity and no threshold; of those in ``wordwise`` one gives both.
 
-GA, FGA, PA and FTA are those of ``streams.scores``.
+GA, FGA, PA and FTA are those of ``streams.parsing.scores``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from time import perf_counter
 
 from ..data import loghub
 from ..data.loghub import Log
-from ..streams.scores import Scores
+from ..streams.parsing.scores import Scores
 from . import drain, wordwise
 from .parsers import PAPER, contenders, grouped, grouping, judge, orders
 from .result import Measure, Result, Setting

@@ -11,7 +11,7 @@ import numpy as np
 from ..data.loghub import Log
 from ..policy import Concentration
 from ..streams import LogParser
-from ..streams.scores import Scores, score
+from ..streams.parsing.scores import Scores, score
 from . import drain, wordwise
 from .result import Role
 

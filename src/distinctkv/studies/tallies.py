@@ -11,7 +11,7 @@ from itertools import product
 import numpy as np
 
 from ..rule import Floats
-from ..streams.scores import Scores
+from ..streams.parsing.scores import Scores
 from .parsers import FEW, PAPER, RARE, TAU, Parser, contenders
 from .result import Measure, Role, Row
 from .study import absent

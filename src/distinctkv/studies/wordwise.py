@@ -15,7 +15,7 @@ import numpy as np
 
 from ..memory import Cache
 from ..policy import Concentration
-from ..streams.words import WILD
+from ..streams.parsing.words import WILD
 
 Groups = list[tuple[int, int]]  # words in the line where they count, and the id of its slot
 

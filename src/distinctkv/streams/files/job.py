@@ -8,11 +8,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
-from ..snapshot import SnapshotError
+from ...snapshot import SnapshotError
+from ..logs import LogParser
 from .feed import CELL, Feed
 from .headers import SAMPLE, Header, guess
 from .history import History, Sample
-from .logs import LogParser
 from .places import Place
 from .sightings import Sightings
 from .splitting import Tally

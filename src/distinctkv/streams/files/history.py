@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple
 
-from .logs import LogParser
+from ..logs import LogParser
 
 SAMPLES = 512
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from math import expm1, log
 
-from ..policy import Concentration
+from ...policy import Concentration
 from .leaves import Leaf
 from .templates import Templates
 from .usage import both

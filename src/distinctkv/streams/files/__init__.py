@@ -1,0 +1,1 @@
+"""Log files, read to their end or as they grow."""
