@@ -1,0 +1,36 @@
+"""Keep the lines of a file that are new, one by one, and say of the others why not.
+
+    python examples/dedup.py FILE --similarity 0.8
+
+``distinctkv dedup FILE --explain`` does this, too, and more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from distinctkv.streams import Deduplicator
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print what is kept; the reasons go to standard error."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--similarity", type=float, default=0.8)
+    options = parser.parse_args(arguments)
+
+    seen = Deduplicator(options.similarity)
+    for line in options.file.read_text(errors="replace").splitlines():
+        verdict = seen.add(line)
+        if verdict.kept:
+            print(line)
+        else:
+            print(f"{verdict.similarity:.2f} like {verdict.record!r}: {line!r}", file=sys.stderr)
+    print(seen, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

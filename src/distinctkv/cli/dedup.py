@@ -1,0 +1,150 @@
+"""``distinctkv dedup``: records without their near-repeats."""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from . import inputs
+from .locking import alone
+from .stopping import Stop, quiet_pipe
+
+if TYPE_CHECKING:
+    from ..streams.dedup.deduplicator import Deduplicator
+
+FORMS = ("auto", "text", "jsonl", "csv", "parquet")
+
+
+@click.command("dedup")
+@click.argument("files", metavar="[FILE|-]...", nargs=-1)
+@click.option(
+    "--field", metavar="NAME", help="The field of JSON, or column of a table, to compare."
+)
+@click.option(
+    "--similarity",
+    type=click.FloatRange(-1, 1),
+    default=0.9,
+    show_default=True,
+    help="From which cosine on a record is a repeat.",
+)
+@click.option(
+    "--explain", is_flag=True, help="Say why, for each dropped record, on standard error."
+)
+@click.option(
+    "-o", "--output", type=inputs.STATE, metavar="PATH", help="Where to put what is kept."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    default="auto",
+    help="What a record is; found from the first bytes if not given.",
+)
+@click.option(
+    "--state",
+    type=inputs.STATE,
+    metavar="PATH",
+    help="Go on from this file, and keep it up to date: later files are compared with earlier.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Hold at most so many records to compare with. [default: no limit]",
+)
+def command(
+    files: tuple[str, ...],
+    field: str | None,
+    similarity: float,
+    explain: bool,
+    output: Path | None,
+    form: str,
+    state: Path | None,
+    budget: int | None,
+) -> None:
+    """Drop records that are much like an earlier one, and print the others unchanged.
+
+    Reads plain text (a record is a line), JSON lines, CSV and Parquet; packed with gzip, bzip2, xz
+    or zst if they are. Texts are compared by their runs of characters; a field that holds a list
+    of numbers is compared as the vector it is. What cannot be compared is counted and left out.
+    """
+    from ..streams.dedup.job import Job
+    from . import deduping
+
+    start = perf_counter()
+    csv.field_size_limit(1 << 30)
+    paths = inputs.named(files)
+    _check_output(output, [*paths, *([str(state)] if state else [])])
+    with Stop() as stop, quiet_pipe(), inputs.told(), alone(state):
+        form = _form(paths, field, state) if form == "auto" else form
+        _check_form(form, field, state, output)
+        seen = _seen(state, similarity, budget)
+        if form == "parquet":
+            summary = deduping.parquet(paths, field or "", seen, cast(Path, output), explain)
+        else:
+            job = Job(paths, seen, form=form, field=field, state=state, stop=stop)
+            summary = deduping.lines(job, paths, output, explain)
+        summary.say(perf_counter() - start)
+    sys.exit(stop.status or int(bool(summary.damages)))
+
+
+def _form(paths: list[str], field: str | None, state: Path | None) -> str:
+    """What the records of files are, from their first bytes or from the state."""
+    from ..streams.dedup.forms import guess
+    from ..streams.dedup.job import NOTE
+    from ..streams.dedup.saving import note
+
+    if state is not None and state.exists() and (held := note(state).get(NOTE)):
+        return str(held["form"])
+    return guess(paths[0], field)
+
+
+def _check_form(form: str, field: str | None, state: Path | None, output: Path | None) -> None:
+    if form == "text" and field is not None:
+        raise click.BadParameter("plain text has no fields", param_hint="--field")
+    if form != "text" and field is None:
+        raise click.BadParameter(
+            f"is needed for {form}: which one to compare", param_hint="--field"
+        )
+    if form == "parquet" and output is None:
+        raise click.BadParameter("is needed for Parquet", param_hint="--output")
+    if form == "parquet" and state is not None:
+        raise click.BadParameter(
+            "cannot be used with Parquet, whose files are written in one piece",
+            param_hint="--state",
+        )
+
+
+def _check_output(output: Path | None, paths: list[str]) -> None:
+    """Refuse to write over what is read, and where there is no folder."""
+    if output is None:
+        return
+    if not output.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {output.parent}", param_hint="--output")
+    for path in paths:
+        if output.exists() and os.path.exists(path) and output.samefile(path):
+            raise click.BadParameter(f"{output} is being read; name another", param_hint="--output")
+
+
+def _seen(state: Path | None, similarity: float, budget: int | None) -> Deduplicator:
+    """The de-duplicator, from the state where there is one."""
+    from math import inf
+
+    from ..streams.dedup.deduplicator import Deduplicator
+
+    wanted = Deduplicator(similarity, budget=budget or inf, on_bad="skip")
+    if state is None or not state.exists():
+        return wanted
+    held = Deduplicator.load(state)
+    if (ours := (held.similarity, held.budget)) != (wanted.similarity, wanted.budget):
+        raise click.ClickException(
+            f"{state} was begun with a similarity of {ours[0]:g} and a budget of {ours[1]:g}; "
+            "go on with those, or name another state"
+        )
+    return held

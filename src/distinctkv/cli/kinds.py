@@ -1,0 +1,51 @@
+"""What a snapshot is, and how to load it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+PARSER = "log parser"
+SEEN = "deduplicator"
+DETECTOR = "novelty detector"
+MERGED = ("cache", PARSER, SEEN)
+
+
+def kind_of(path: Path) -> tuple[str, str]:
+    """Kind and format version, as the file says; loading checks the rest of it."""
+    from safetensors import SafetensorError, safe_open
+
+    from ..snapshot import SnapshotError
+
+    try:
+        with safe_open(path, framework="np") as file:
+            head = json.loads((file.metadata() or {})["distinctkv"])
+            return str(head["kind"]), str(head["version"])
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+        raise SnapshotError(
+            f"{path} is no snapshot of distinctkv: it is another kind of file, or damaged"
+        ) from error
+
+
+def load(path: Path, kind: str) -> Any:  # noqa: ANN401
+    """What was saved, every byte of it checked; of other kinds, tensors and state."""
+    if kind == "cache":
+        from ..memory import Cache
+
+        return Cache.load(path)
+    if kind == PARSER:
+        from ..streams import LogParser
+
+        return LogParser.load(path)
+    if kind == SEEN:
+        from ..streams import Deduplicator
+
+        return Deduplicator.load(path)
+    if kind == DETECTOR:
+        from ..streams import NoveltyDetector
+
+        return NoveltyDetector.load(path)
+    from .. import snapshot
+
+    return snapshot.load(path, kind)

@@ -1,0 +1,66 @@
+"""``distinctkv merge``: snapshots of parts as one of the whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from . import inputs, kinds
+from .info import FILE
+
+
+@click.command("merge")
+@click.argument("files", type=FILE, nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=inputs.STATE, required=True, metavar="PATH", help="The merged snapshot."
+)
+def command(files: tuple[Path, ...], output: Path) -> None:
+    """Merge caches, log parsers or de-duplicators, as if their streams had followed each other.
+
+    Files are taken in the order given. The result does not say how far files were read: used as a
+    --state it reads every file from its start.
+    """
+    if len(files) < 2:
+        raise click.UsageError(f"name two files or more to merge, got {len(files)}")
+    if not output.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {output.parent}", param_hint="--output")
+    with inputs.told():
+        kind = _one_kind(files)
+        whole = kinds.load(files[0], kind)
+        for file in files[1:]:
+            _absorb(whole, kinds.load(file, kind), file)
+        _forget_places(whole)
+        try:
+            whole.save(output)
+        except OSError as error:
+            raise click.ClickException(f"cannot write {output}: {error.strerror}") from error
+    click.echo(f"{output}: {whole!r}", err=True)
+
+
+def _one_kind(files: tuple[Path, ...]) -> str:
+    found = {file: kinds.kind_of(file)[0] for file in files}
+    first = found[files[0]]
+    for file, kind in found.items():
+        if kind != first:
+            raise click.ClickException(
+                f"{files[0]} holds a {first}, {file} a {kind}; merge files of one kind"
+            )
+    if first not in kinds.MERGED:
+        raise click.ClickException(f"a {first} cannot be merged; {', '.join(kinds.MERGED)} can")
+    return first
+
+
+def _absorb(whole: Any, part: Any, file: Path) -> None:  # noqa: ANN401
+    try:
+        whole.absorb(part)
+    except ValueError as error:
+        raise click.ClickException(f"{file} does not fit the files before it: {error}") from error
+
+
+def _forget_places(whole: Any) -> None:  # noqa: ANN401
+    """Drop how far the files of the first part were read."""
+    if hasattr(whole, "note"):
+        for name in ("distinctkv parse", "distinctkv dedup"):
+            whole.note.pop(name, None)

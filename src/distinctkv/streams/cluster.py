@@ -1,0 +1,160 @@
+"""A scikit-learn estimator: clusters whose number the data decide, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..memory import Cache
+from ..policy import Concentration, KeyPolicy, Merge, Metric, check_real
+
+try:
+    from sklearn.base import BaseEstimator, ClusterMixin, TransformerMixin
+    from sklearn.metrics import pairwise_distances
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        "OnlineDPMeans is a scikit-learn estimator: pip install 'distinctkv[sklearn]'"
+    ) from error
+
+Ints = NDArray[np.int64]
+# N rows, D features, K clusters
+
+
+class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Clustering by the rule: a row further than ``tau`` from every centre opens a cluster.
+
+    ``tau`` is a distance (``metric="euclidean"``) or 1 - cosine (``"cosine"``). Centres are the
+    first row of a cluster (``key="first"``), the mean of its rows or a mean that follows drift
+    (``"ema"``). With a ``budget`` the least used clusters go. Rows are taken in order, so that
+    `partial_fit` in pieces gives what `fit` gives.
+
+    >>> rows = [[0.0, 0.0], [0.1, 0.0], [5.0, 5.0], [0.0, 0.1]]
+    >>> model = OnlineDPMeans(tau=1.0).fit(rows)
+    >>> model.labels_
+    array([0, 0, 1, 0])
+    >>> model.predict([[4.8, 5.1]]), model.cluster_centers_.tolist()
+    (array([1]), [[0.0, 0.0], [5.0, 5.0]])
+
+    One at a time, as river does, with a mapping of names to numbers:
+
+    >>> model = OnlineDPMeans(tau=1.0)
+    >>> for x in ({"a": 0.0, "b": 0.0}, {"a": 5.0, "b": 5.0}):
+    ...     model = model.learn_one(x)
+    >>> model.predict_one({"b": 4.8, "a": 5.1})
+    1
+    """
+
+    def __init__(
+        self,
+        tau: float = 0.5,
+        *,
+        metric: Metric = "euclidean",
+        key: KeyPolicy = "first",
+        budget: float = inf,
+    ) -> None:
+        self.tau = tau
+        self.metric = metric
+        self.key = key
+        self.budget = budget
+
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Forget what was learned, and cluster these rows; ``labels_`` are theirs."""
+        return self._learn(_rows(X), reset=True)
+
+    def partial_fit(self, X: ArrayLike, y: object = None) -> Self:
+        """Go on with further rows; ``labels_`` are theirs alone."""
+        return self._learn(_rows(X), reset=not hasattr(self, "cache_"))
+
+    def predict(self, X: ArrayLike) -> Ints:
+        """The nearest cluster of each row, however far; nothing is learned."""
+        check_is_fitted(self)
+        found, _ = self.cache_.nearest(self._valid(_rows(X)))
+        return self._labels(found)
+
+    def transform(self, X: ArrayLike) -> NDArray[Any]:
+        """Distance of each row from each centre (N, K), in the unit of ``tau``."""
+        check_is_fitted(self)
+        rows = self._valid(_rows(X))
+        found: NDArray[Any] = pairwise_distances(rows, self.cluster_centers_, metric=self.metric)
+        return found
+
+    def learn_one(self, x: Mapping[str, float]) -> Self:
+        """Learn one row, given by names; those of the first row are the features."""
+        if not hasattr(self, "cache_"):
+            self._names = [*x]
+        return self.partial_fit([self._ordered(x)])
+
+    def predict_one(self, x: Mapping[str, float]) -> int:
+        """The nearest cluster of one row, given by names; -1 while there is none."""
+        return int(self.predict([self._ordered(x)])[0]) if hasattr(self, "cache_") else -1
+
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
+        """Names of the columns of `transform`."""
+        check_is_fitted(self)
+        return np.array([f"onlinedpmeans{k}" for k in range(self.n_clusters_)], object)
+
+    @property
+    def cluster_centers_(self) -> NDArray[np.float64]:
+        """Centres (K, D), oldest first; under the cosine of length one."""
+        return self.cache_.slots.keys.astype(np.float64)
+
+    @property
+    def counts_(self) -> Ints:
+        """Rows in each cluster."""
+        return self.cache_.slots.count
+
+    @property
+    def n_clusters_(self) -> int:
+        """Clusters held now."""
+        return len(self.cache_)
+
+    def _learn(self, X: ArrayLike, *, reset: bool) -> Self:
+        policy = self._policy()
+        rows = self._valid(X, reset=reset)
+        if reset:
+            self.cache_ = Cache(policy, merge=Merge(key=self.key), metric=self.metric)
+        self.labels_ = self._labels(self.cache_.write(rows))
+        return self
+
+    def _policy(self) -> Concentration:
+        tau = self.tau
+        check_real("tau", tau)
+        if tau < 0:
+            raise ValueError(f"tau must be 0 or more, got {tau}; 0 merges identical rows only")
+        # The rule compares squared distances.
+        far = float(tau) ** 2 if self.metric == "euclidean" else float(tau)
+        return Concentration.fixed(far, self.budget)
+
+    def _valid(self, X: ArrayLike, *, reset: bool = False) -> NDArray[Any]:
+        rows: NDArray[Any] = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        return rows
+
+    def _labels(self, ids: Ints) -> Ints:
+        """Places of slots among those held now; -1 of those that were evicted since."""
+        held = self.cache_.slots.ids
+        place = np.minimum(np.searchsorted(held, ids), len(held) - 1)
+        return np.where(held[place] == ids, place, -1)
+
+    def _ordered(self, x: Mapping[str, float]) -> list[float]:
+        names = getattr(self, "_names", None)
+        if names is None:
+            raise ValueError("rows with names follow rows without; use partial_fit, or begin anew")
+        if x.keys() != set(names):
+            raise ValueError(f"a row has the features {sorted(x)}, those before {sorted(names)}")
+        return [x[name] for name in names]
+
+
+def _rows(X: Any) -> Any:  # noqa: ANN401
+    """Tables that only speak Arrow as arrays; scikit-learn takes everything else itself."""
+    if hasattr(X, "__array__") or hasattr(X, "__dataframe__"):
+        return X
+    if hasattr(X, "__arrow_c_stream__"):
+        import pyarrow
+
+        return pyarrow.table(X)
+    return X

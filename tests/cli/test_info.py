@@ -1,0 +1,80 @@
+"""``distinctkv info`` on every kind of snapshot."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from distinctkv import Cache, Concentration, snapshot
+from distinctkv.cli import main
+from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
+
+
+def info(*arguments):
+    return CliRunner().invoke(main, ["info", *map(str, arguments)])
+
+
+def cache():
+    held = Cache(Concentration.fixed(0.3))
+    held.write(np.eye(3)[[0, 1, 1]], [4, 5, 5])
+    return held
+
+
+def fed(held, name="add_many"):
+    getattr(held, name)(["door 1 open", "door 1 open", "no such file"])
+    return held
+
+
+KINDS = {
+    "cache": (cache, {"slots": 2, "rows seen": 3, "key size": 3, "budget": None}),
+    "log parser": (lambda: fed(LogParser()), {"templates": 2, "lines": 3}),
+    "deduplicator": (lambda: fed(Deduplicator()), {"kept": 2, "records": 3, "similarity": 0.9}),
+    "novelty detector": (lambda: fed(NoveltyDetector()), {"known things": 2, "records": 3}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_snapshot_says_what_it_holds(tmp_path, kind):
+    make, expected = KINDS[kind]
+    path = tmp_path / "snapshot"
+    make().save(path)
+    found = json.loads(info(path, "--json").stdout)
+    assert found["kind"] == kind
+    assert found["bytes"] == path.stat().st_size
+    assert expected.items() <= found.items()
+    shown = info(path).stdout
+    assert f"kind: {kind}" in shown
+    assert all(f"{name}: {value}" in shown for name, value in expected.items() if value)
+
+
+def test_empty_ones_are_told_too(tmp_path):
+    for held in (Cache(), LogParser(), Deduplicator(), NoveltyDetector()):
+        held.save(tmp_path / "snapshot")
+        assert info(tmp_path / "snapshot").exit_code == 0
+
+
+def test_an_unknown_kind_is_described_by_its_tensors(tmp_path):
+    snapshot.save(tmp_path / "x", "other", {"a": np.zeros((2, 3))}, {"b": 1})
+    found = json.loads(info(tmp_path / "x", "--json").stdout)
+    assert (found["state"], found["tensors"]) == (["b"], {"a": "float64 (2, 3)"})
+
+
+def test_control_characters_do_not_reach_the_terminal(tmp_path):
+    seen = Deduplicator()
+    seen.add("red \x1b[31m")
+    seen.save(tmp_path / "x")
+    assert "\x1b" not in info(tmp_path / "x").stdout
+
+
+def test_what_is_no_snapshot_is_refused(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("no")
+    assert "is no snapshot of distinctkv" in info(path).stderr
+    cache().save(path)
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    path.write_bytes(damaged)
+    answer = info(path)
+    assert (answer.exit_code, "was changed after it was written" in answer.stderr) == (1, True)
+    assert info(tmp_path / "none").exit_code == 2

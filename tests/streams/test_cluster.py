@@ -1,0 +1,152 @@
+"""The estimator is one of scikit-learn's, and the rule."""
+
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from distinctkv import Cache, Concentration
+from distinctkv.streams import OnlineDPMeans
+from tests.strategies import cuts, streams
+
+CHECKED = [
+    OnlineDPMeans(),
+    OnlineDPMeans(key="mean"),
+    OnlineDPMeans(key="ema", budget=5),
+    OnlineDPMeans(metric="cosine", tau=0.2),
+]
+
+
+def excused(model):
+    """A row of zeros has no direction, and one of these checks has one."""
+    if model.metric == "cosine":
+        return {"check_estimators_dtypes": "a row of zeros has no cosine to any other"}
+    return {}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks(CHECKED, expected_failed_checks=excused)
+def test_it_passes_the_checks_of_scikit_learn(estimator, check):
+    check(estimator)
+
+
+models = st.builds(
+    OnlineDPMeans,
+    st.sampled_from([0.0, 0.3, 1.0, 5.0]),
+    metric=st.sampled_from(["euclidean", "cosine"]),
+    key=st.sampled_from(["first", "mean", "ema"]),
+    budget=st.sampled_from([np.inf, 3]),
+).filter(lambda model: model.metric == "euclidean" or model.tau <= 2)
+
+
+@given(models, streams(), st.data())
+def test_pieces_make_no_difference(model, stream, data):
+    whole, pieces = clone(model).fit(stream.keys), clone(model)
+    parts = np.split(stream.keys, data.draw(cuts(len(stream.keys))))
+    for part in filter(len, parts):
+        pieces.partial_fit(part)
+    assert (whole.cluster_centers_ == pieces.cluster_centers_).all()
+    assert (whole.counts_ == pieces.counts_).all()
+    assert (whole.predict(stream.keys) == pieces.predict(stream.keys)).all()
+    assert (whole.labels_[-len(part) :] == pieces.labels_).all()
+
+
+@given(streams(), st.sampled_from([0.0, 0.3, 1.0, 5.0]))
+def test_it_is_the_rule_on_squared_distances(stream, tau):
+    cache = Cache(Concentration.fixed(tau**2), metric="euclidean")
+    ids = cache.write(stream.keys)
+    assert (OnlineDPMeans(tau).fit(stream.keys).labels_ == ids).all()
+
+
+@given(streams(), models)
+def test_a_prediction_is_the_nearest_centre(stream, model):
+    model.fit(stream.keys)
+    far = model.transform(stream.keys)
+    found = model.predict(stream.keys)
+    chosen = far[np.arange(len(far)), found]
+    assert (chosen <= far.min(axis=1) + 1e-3 * (1 + np.abs(stream.keys).max())).all()
+    assert far.shape == (len(stream.keys), model.n_clusters_)
+
+
+def test_labels_of_evicted_clusters_are_minus_one():
+    model = OnlineDPMeans(0.5, budget=2).fit([[0.0], [5.0], [9.0], [9.1]])
+    assert model.labels_.tolist() == [-1, 0, 1, 1]
+    assert model.cluster_centers_.tolist() == [[5.0], [9.0]]
+
+
+def test_rows_may_come_one_at_a_time_by_name():
+    model = OnlineDPMeans(1.0)
+    assert model.predict_one({"a": 1.0, "b": 2.0}) == -1
+    for x in ({"a": 0.0, "b": 0.0}, {"b": 9.0, "a": 5.0}, {"a": 0.2, "b": 0.1}):
+        model.learn_one(x)
+    assert model.cluster_centers_.tolist() == [[0.0, 0.0], [5.0, 9.0]]
+    assert [model.predict_one({"b": b, "a": 4.0}) for b in (1.0, 8.0)] == [0, 1]
+    for wrong in ({"a": 1.0}, {"a": 1.0, "b": 1.0, "c": 1.0}):
+        with pytest.raises(ValueError, match="a row has the features"):
+            model.learn_one(wrong)
+    with pytest.raises(ValueError, match="rows with names follow rows without"):
+        OnlineDPMeans().fit([[1.0]]).learn_one({"a": 1.0})
+
+
+class Arrow:
+    """A table of which nothing is known but how to export it."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow", "arrow"])
+def test_tables_are_rows_with_names(kind, rng):
+    library = pytest.importorskip("pyarrow" if kind == "arrow" else kind)
+    rows = rng.standard_normal((40, 2))
+    columns = {"a": rows[:, 0], "b": rows[:, 1]}
+    make = {"pandas": "DataFrame", "polars": "DataFrame"}.get(kind, "table")
+    table = getattr(library, make)(columns)
+    table = Arrow(table) if kind == "arrow" else table
+    model = OnlineDPMeans().fit(table)
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    assert (model.labels_ == OnlineDPMeans().fit(rows).labels_).all()
+    assert (model.predict(table) == OnlineDPMeans().fit(rows).predict(rows)).all()
+
+
+def test_it_has_its_place_in_a_pipeline(rng):
+    rows = np.concatenate([rng.normal(c, 0.1, (20, 3)) for c in (0, 10, 20)])
+    pipe = make_pipeline(StandardScaler(), OnlineDPMeans(0.5))
+    assert pipe.fit_predict(rows).tolist() == [0] * 20 + [1] * 20 + [2] * 20
+    names = pipe.get_feature_names_out().tolist()
+    assert names == ["onlinedpmeans0", "onlinedpmeans1", "onlinedpmeans2"]
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"tau": -1}, ValueError),
+        ({"tau": "x"}, TypeError),
+        ({"tau": np.nan}, ValueError),
+        ({"budget": 0}, ValueError),
+        ({"key": "last"}, ValueError),
+        ({"metric": "manhattan"}, ValueError),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_fit(given, error):
+    with pytest.raises(error, match="must be"):
+        OnlineDPMeans(**given).fit([[1.0]])
+
+
+def test_without_scikit_learn_the_way_to_get_it_is_told(monkeypatch):
+    import distinctkv.streams as home
+
+    monkeypatch.delitem(sys.modules, "distinctkv.streams.cluster", raising=False)
+    monkeypatch.delitem(vars(home), "OnlineDPMeans", raising=False)
+    monkeypatch.setitem(sys.modules, "sklearn.base", None)
+    with pytest.raises(ImportError, match=r"pip install 'distinctkv\[sklearn\]'"):
+        _ = home.OnlineDPMeans
