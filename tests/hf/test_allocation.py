@@ -6,6 +6,8 @@ import torch
 from distinctkv.hf import allocation
 from distinctkv.hf.allocation import allocate
 
+NONE = torch.zeros(1, 0, dtype=torch.bool)  # no slot that could be joined
+
 
 def one_by_one(tokens, slots, first, threshold):
     """Owners of (L, F) tokens by the rule, in order."""
@@ -31,7 +33,8 @@ def test_owners_are_those_of_the_rule(seed, monkeypatch, threshold, chunk):
     lengths = torch.tensor([0, 4, 6])
     slots = torch.randn(3, 6, 2, generator=generator) * 9
     present = torch.ones(3, 50, dtype=torch.bool)
-    found = allocate(tokens, present, slots, 2, lengths, threshold)
+    joinable = (torch.arange(6) >= 2) & (torch.arange(6) < lengths[:, None])
+    found = allocate(tokens, present, slots, joinable, lengths, threshold)
     for head, length in enumerate(lengths.tolist()):
         first = min(length, 2)
         owners = one_by_one(tokens[head], slots[head, :length], first, threshold)
@@ -42,7 +45,7 @@ def test_owners_are_those_of_the_rule(seed, monkeypatch, threshold, chunk):
 def test_a_token_that_is_not_there_opens_and_joins_nothing():
     tokens = torch.zeros(1, 3, 1)
     present = torch.tensor([[False, True, False]])
-    found = allocate(tokens, present, torch.zeros(1, 0, 1), 0, torch.zeros(1).long(), 1.0)
+    found = allocate(tokens, present, torch.zeros(1, 0, 1), NONE, torch.zeros(1).long(), 1.0)
     assert found.owner.tolist() == [[-1, 0, -1]]
     assert found.opened.tolist() == [[False, True, False]]
 
@@ -51,6 +54,6 @@ def test_a_common_shift_changes_nothing(seed):
     tokens = torch.randn(1, 80, 8, generator=torch.Generator().manual_seed(seed))
     present, empty = torch.ones(1, 80, dtype=torch.bool), torch.zeros(1).long()
     none = torch.zeros(1, 0, 8)
-    here = allocate(tokens, present, none, 0, empty, 6.0)
-    there = allocate(tokens + 300.0, present, none, 0, empty, 6.0)
+    here = allocate(tokens, present, none, NONE, empty, 6.0)
+    there = allocate(tokens + 300.0, present, none, NONE, empty, 6.0)
     assert torch.equal(here.owner, there.owner)

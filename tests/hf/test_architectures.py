@@ -101,6 +101,13 @@ def test_a_model_we_cannot_stand_behind_is_refused(seed, kind, changes, said):
     assert model.config._attn_implementation == before
 
 
+def test_linear_layers_are_refused(seed):
+    model = build(seed, "qwen3")
+    model.config.layer_types = ["linear_attention", "full_attention", "full_attention"]
+    with pytest.raises(UnsupportedModelError, match=r"type \['linear_attention'\] have a cache"):
+        distinct_cache(model)
+
+
 def test_what_is_no_model_is_a_type_error():
     with pytest.raises(TypeError, match="got Linear"):
         distinct_cache(torch.nn.Linear(2, 2))

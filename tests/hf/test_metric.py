@@ -94,11 +94,18 @@ def test_another_file_is_no_metric(tmp_path, tiny, text):
         Metric.load(tmp_path / "cache.safetensors")
 
 
+def test_a_metric_is_loaded_before_it_is_given(tiny):
+    with pytest.raises(TypeError, match=r"got 'metric.safetensors'; of a file say Metric.load"):
+        distinct_cache(tiny, metric="metric.safetensors")
+
+
 def test_texts_need_a_tokenizer_and_there_must_be_some(tiny):
     with pytest.raises(TypeError, match="give tokenizer="):
         calibrate(tiny, ["a text"])
     with pytest.raises(ValueError, match="no texts"):
         calibrate(tiny, [])
+    with pytest.raises(ValueError, match="has no tokens; leave it out"):
+        calibrate(tiny, [torch.zeros(0, dtype=torch.int64)])
 
 
 def test_texts_go_through_the_tokenizer(tiny, text, metric):

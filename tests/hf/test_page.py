@@ -4,28 +4,10 @@ import re
 import runpy
 from pathlib import Path
 
-import pytest
 import torch
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
-from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```py\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-
-@pytest.fixture
-def tokenizer():
-    """One that knows 63 words of the page and the example."""
-    page = (ROOT / "docs/do/generate.md").read_text(encoding="utf-8")
-    words = dict.fromkeys(["<unk>", *re.findall(r"\w+|[^\w\s]+", page)])
-    known = {word: index for index, word in enumerate(list(words)[:64])}
-    inner = Tokenizer(WordLevel(known, unk_token="<unk>"))
-    inner.pre_tokenizer = Whitespace()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner, unk_token="<unk>", model_input_names=["input_ids", "attention_mask"]
-    )
 
 
 def test_the_page_runs(tiny, tokenizer, tmp_path, monkeypatch, capsys):

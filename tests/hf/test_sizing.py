@@ -58,6 +58,35 @@ def test_counts_are_all_the_tokens_whatever_was_merged(tiny, long):
         assert counts.tolist() == [360 - cache.outside(0)] * 2
 
 
+def test_what_was_searched_for_is_what_a_direct_run_gives(tiny, long):
+    searched = distinct_cache(tiny, kept=0.3)
+    tiny(long, past_key_values=searched)
+    direct = distinct_cache(tiny, searched.summary().threshold)
+    tiny(long, past_key_values=direct)
+    for a, b in zip(searched.layers, direct.layers, strict=True):
+        for name in ("keys", "counts", "positions"):
+            assert torch.equal(getattr(a.slots, name), getattr(b.slots, name))
+        torch.testing.assert_close(a.slots.values, b.slots.values)
+
+
+def test_a_search_looks_only_a_few_times():
+    for part in (0.5, 0.25, 1 / 16):
+        for power in (0.5, 1.0, 2.0):
+            looks = []
+
+            def slots(at, looks=looks, power=power):
+                looks.append(at)
+                return int(90_000 / (1 + at**power))
+
+            found = least_threshold(slots, int(part * 90_000))
+            assert slots(found) <= part * 90_000
+            assert len(looks) <= 8
+
+
+def test_a_search_that_cannot_succeed_ends():
+    assert least_threshold(lambda at: 200, 100) >= 1e12
+
+
 def test_each_stream_has_its_own_threshold(tiny, long, seed):
     noise = torch.randint(2, 64, long.shape, generator=torch.Generator().manual_seed(seed))
     both = distinct_cache(tiny, kept=0.3)

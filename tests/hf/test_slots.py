@@ -18,6 +18,7 @@ def slots(seed):
         counts=torch.arange(1, N + 1, dtype=torch.int32),
         positions=torch.arange(N, dtype=torch.int32),
         usage=torch.randn(N, generator=generator),
+        weight=torch.rand(N, generator=generator),
         lengths=lengths,
     )
 
@@ -28,6 +29,14 @@ def same(a, b):
 
 def test_padded_and_flat_again_is_the_same(slots):
     assert same(Slots.join(slots.padded(stream).flat() for stream in range(3)), slots)
+
+
+def test_where_there_is_no_slot_there_is_no_use_and_no_weight(slots):
+    for stream in range(3):
+        padded = slots.padded(stream)
+        empty = padded.counts == 0
+        assert not padded.usage[empty].any()
+        assert not padded.weight[empty].any()
 
 
 def test_streams_are_selected_in_any_order(slots):

@@ -4,6 +4,7 @@ import pytest
 from transformers import DynamicCache
 
 from distinctkv.hf import distinct_cache
+from distinctkv.hf.figure import draw
 
 
 def test_full_is_what_a_dynamic_cache_holds(tiny, text):
@@ -22,6 +23,19 @@ def test_the_summary_is_readable(tiny, text):
     assert said.startswith("120 tokens in ")
     assert f"{cache.nbytes:,} bytes of 46,080" in said
     assert said.count("layer") == 3
+
+
+def test_the_figure_is_drawn(tmp_path, tiny, text):
+    pytest.importorskip("matplotlib")
+    cache = distinct_cache(tiny, 1.0)
+    tiny(text, past_key_values=cache)
+    summary = cache.summary()
+    heads, layers, size, _ = draw(summary).axes
+    assert (heads.images[0].get_array() == (summary.slots + 32) / 120).all()
+    assert [bar.get_width() for bar in layers.patches] == list(summary.slots.mean(1) + 32)
+    assert [bar.get_height() * 1e6 for bar in size.patches] == [summary.full, summary.bytes]
+    summary.save_figure(tmp_path / "cache.png")
+    assert (tmp_path / "cache.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_nothing_seen_is_nothing_held(tiny):

@@ -11,6 +11,7 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("transformers is needed here: pip install 'distinctkv[hf]'") from error
 
 from .cache import DistinctCache
+from .care import Care
 from .errors import (
     BrokenForwardError,
     CropError,
@@ -24,6 +25,7 @@ from .metric import Metric
 
 __all__ = [
     "BrokenForwardError",
+    "Care",
     "CropError",
     "DistinctCache",
     "MaskError",

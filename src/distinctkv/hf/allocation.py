@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ..nn.exact import leaders, product_type
 
-CHUNK = 512
+# Tokens that are settled together: few on a CPU, where work counts; on others, waiting does.
+CHUNK, CHUNK_ELSEWHERE = 128, 512
 
 
 class Allocation(NamedTuple):
@@ -29,51 +30,62 @@ class Allocation(NamedTuple):
 
 
 def allocate(
-    tokens: Tensor, present: Tensor, slots: Tensor, first: int, lengths: Tensor, threshold: float
+    tokens: Tensor,
+    present: Tensor,
+    slots: Tensor,
+    joinable: Tensor,
+    lengths: Tensor,
+    reach: float | Tensor,
 ) -> Allocation:
     """Send (H, L, F) tokens, in order, to (H, S, F) slots or to new ones after them.
 
     ``present`` (H, L) says which tokens exist. Head h has ``lengths[h]`` slots along S, of which
-    those before ``first`` may not be joined: they are sinks. New slots follow the last.
+    those not ``joinable`` (H, S) stay as they are: they are sinks. New slots follow the last. A
+    token opens a slot when its squared distance from every slot is greater than its ``reach``, one
+    for all or (H, L); with a reach below 0 it opens one whatever is near, and nothing joins it.
 
     >>> at = torch.tensor([[[0.0], [9.0], [0.5], [9.5], [5.0]]])
     >>> none, empty = torch.zeros(1, 0, 1), torch.zeros(1).long()
-    >>> allocate(at, torch.ones(1, 5).bool(), none, 0, empty, 1.0).owner
+    >>> allocate(at, torch.ones(1, 5).bool(), none, none[..., 0].bool(), empty, 1.0).owner
     tensor([[0, 1, 0, 1, 2]])
     """
     H, L, _ = tokens.shape
-    at = torch.arange(slots.shape[1], device=tokens.device)
-    joinable = (at >= first) & (at < lengths[:, None])
     # Distances do not see a common shift, but float32 does: keys share a large mean.
     centre = (tokens * present[..., None]).sum(1, keepdim=True)
     centre = centre / present.sum(1).clamp(min=1)[:, None, None]
     kind = product_type(tokens)
     tokens, slots = (tokens - centre).to(kind), (slots - centre).to(kind)
+    reach = torch.as_tensor(reach, dtype=kind, device=tokens.device).expand(H, L)
     sizes = slots.square().sum(-1).masked_fill(~joinable, inf)
     owner = torch.full((H, L), -1, device=tokens.device)
     opened = torch.zeros((H, L), dtype=torch.bool, device=tokens.device)
-    for start in range(0, L, CHUNK):
-        part = slice(start, start + CHUNK)
+    step = CHUNK if tokens.is_cpu else CHUNK_ELSEWHERE
+    for start in range(0, L, step):
+        part = slice(start, start + step)
         here, there = tokens[:, part], present[:, part]
-        old, slot = _nearest(distances(here, slots, sizes))
-        inside = distances(here, here, here.square().sum(-1))
-        candidate = there & (old > threshold)
-        lead = leaders(candidate, (inside <= threshold).tril(-1))
+        own = here.square().sum(-1)
+        alone = reach[:, part] < 0
+        # Scores are squared distances less the token's own size.
+        bar = (reach[:, part] - own)[..., None]
+        old, slot = _nearest(scores(here, slots, sizes))
+        inside = scores(here, here, own.masked_fill(alone, inf))
+        candidate = there & ((old > bar[..., 0]) | alone)
+        lead = leaders(candidate, ((inside <= bar) & ~alone[..., None]).tril(-1))
         new = lengths[:, None] + lead.cumsum(1) - 1
-        earlier = torch.ones_like(inside, dtype=torch.bool).tril(-1) & lead[:, None]
-        close, leader = _nearest(inside.masked_fill(~earlier, inf))
+        earlier = torch.ones_like(inside[0], dtype=torch.bool).tril(-1) & lead[:, None]
+        close, leader = _nearest(inside.masked_fill_(~earlier, inf))
         joined = torch.where(close < old, new.gather(1, leader), slot)
         owner[:, part] = torch.where(there, torch.where(lead, new, joined), -1)
         opened[:, part] = lead
         lengths = lengths + lead.sum(1)
-        slots, sizes = _append(slots, sizes, here, lead, new)
+        if start + step < L:
+            slots, sizes = _append(slots, sizes, here, own.masked_fill(alone, inf), lead, new)
     return Allocation(owner, opened, lengths)
 
 
-def distances(tokens: Tensor, slots: Tensor, sizes: Tensor) -> Tensor:
-    """Squared distances, (H, L, S); infinite to a slot of infinite size."""
-    sizes_here = tokens.square().sum(-1, keepdim=True)
-    return (sizes_here + sizes[:, None] - 2 * tokens @ slots.mT).clamp(min=0)
+def scores(tokens: Tensor, slots: Tensor, sizes: Tensor) -> Tensor:
+    """Squared distances less the token's own size, (H, L, S); infinite to infinite size."""
+    return torch.baddbmm(sizes[:, None], tokens, slots.mT, alpha=-2)
 
 
 def _nearest(far: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,7 +97,7 @@ def _nearest(far: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _append(
-    slots: Tensor, sizes: Tensor, here: Tensor, lead: Tensor, new: Tensor
+    slots: Tensor, sizes: Tensor, here: Tensor, own: Tensor, lead: Tensor, new: Tensor
 ) -> tuple[Tensor, Tensor]:
     grow = int(new.max()) + 1 - slots.shape[1]
     if grow > 0:
@@ -94,5 +106,5 @@ def _append(
         sizes = torch.cat((sizes, sizes.new_full((H, grow), inf)), 1)
     head, at = lead.nonzero(as_tuple=True)
     slots[head, new[head, at]] = here[head, at]
-    sizes[head, new[head, at]] = here[head, at].square().sum(-1)
+    sizes[head, new[head, at]] = own[head, at]
     return slots, sizes

@@ -42,13 +42,16 @@ def attention(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
+    dropout: float = 0.0,
     **options: object,
 ) -> tuple[Tensor, None]:
     """What models call: by way of the cache if the keys come from one of ours, else sdpa."""
     cache = getattr(key, MARK, None)
     if cache is None:
-        return stock(module, query, key, value, attention_mask, **options)
-    out: Tensor = cache.attend(module, query, key, value, attention_mask, **options)
+        return stock(module, query, key, value, attention_mask, dropout=dropout, **options)
+    out: Tensor = cache.attend(
+        module, query, key, value, attention_mask, dropout=dropout, **options
+    )
     return out, None
 
 
@@ -78,18 +81,30 @@ def visible(real: Tensor, length: int) -> Tensor:
     return ((columns <= rows) & real[:, None]) | (columns == rows)
 
 
+def bias(counts: Tensor, cap: float | None) -> Tensor:
+    """What is added to the logit of a slot of n tokens: log n, so that it counts n times."""
+    return counts.float().clamp(min=1, max=cap).log()
+
+
 def read(
-    query: Tensor, keys: Tensor, values: Tensor, real: Tensor, slots: Slots, scaling: float
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    real: Tensor,
+    slots: Slots,
+    scaling: float,
+    cap: float | None = None,
 ) -> Tensor:
     """Attend (B, H G, L, D) queries to slots, and to the (B, H, R, D) window that they end.
 
-    A slot of n tokens counts n times: log n is added to its logit. Heads differ in length, so each
-    goes by itself; nothing is padded. This is the seam for a kernel that takes them all at once.
+    A slot of n tokens counts n times, up to a cap. Heads differ in length, so each goes by itself;
+    nothing is padded. This is the seam for a kernel that takes them all at once: it needs no more
+    than these tensors, ``slots.starts()`` and ``slots.lengths``.
     """
     B, H, R, _ = keys.shape
     G, L = query.shape[1] // H, query.shape[2]
     seen = torch.zeros(B, L, R, device=query.device).masked_fill(~visible(real, L), -inf)
-    logs = slots.counts.float().log()
+    logs = bias(slots.counts, cap)
     # On the CPU a bias may stay float32 beside bfloat16 queries; kernels elsewhere want one type.
     kind = torch.float32 if query.is_cpu else query.dtype
     out = query.new_empty(B, H * G, L, values.shape[-1])
@@ -97,11 +112,11 @@ def read(
         for h, rows in enumerate(heads):
             key = torch.cat((slots.keys[rows], keys[b, h]))
             value = torch.cat((slots.values[rows], values[b, h]))
-            bias = torch.cat((logs[rows].expand(L, -1), seen[b]), 1).to(kind)
+            added = torch.cat((logs[rows].expand(L, -1), seen[b]), 1).to(kind)
             group = slice(h * G, (h + 1) * G)
             # The queries of a group share their keys: as rows of one head nothing is repeated.
             rows_of = query[b, group].reshape(1, 1, G * L, -1)
             out[b, group] = scaled_dot_product_attention(
-                rows_of, key[None, None], value[None, None], bias.repeat(G, 1), scale=scaling
+                rows_of, key[None, None], value[None, None], added.repeat(G, 1), scale=scaling
             ).view(G, L, -1)
     return out

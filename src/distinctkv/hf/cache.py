@@ -15,11 +15,13 @@ from transformers import Cache
 from . import door, saving, summary
 from .anatomy import Anatomy
 from .attention import MARK, NAME, read, stock
+from .importance import received
 from .layer import DistinctLayer
 from .merging import absorb
 from .metric import Metric, Moments, Scale
 from .plan import Plan
 from .sizing import Sizing
+from .slots import Slots
 from .streams import Arrival, Streams
 
 if TYPE_CHECKING:
@@ -96,9 +98,13 @@ class DistinctCache(Cache):  # type: ignore[misc]
             out = stock(module, query, keys, values, mask, scaling=scaling)[0]
         else:
             assert layer.slots is not None
-            out = read(query, keys, values, real, layer.slots, scaling).transpose(1, 2).contiguous()
+            cap = self.plan.care.cap
+            out = read(query, keys, values, real, layer.slots, scaling, cap)
+            out = out.transpose(1, 2).contiguous()
         with torch.no_grad():
             self._observe(layer, query, value, arrival, scaling)
+            if self.plan.care.watches:
+                self._weigh(layer, query, keys, real, arrival, scaling)
             layer.put(keys, values, arrival)
             self._absorb(layer, index, key.shape[2])
         return out
@@ -115,14 +121,27 @@ class DistinctCache(Cache):  # type: ignore[misc]
         queries = self.anatomy.rotary.unrotate(query, arrival.positions[:, None])
         layer.moments.add(queries, value, arrival.real, scaling)
 
+    def _weigh(
+        self,
+        layer: DistinctLayer,
+        query: Tensor,
+        keys: Tensor,
+        real: Tensor,
+        arrival: Arrival,
+        scaling: float,
+    ) -> None:
+        """Measure the attention that tokens get before they are merged."""
+        assert self.streams is not None
+        columns = torch.arange(arrival.seen, self.streams.seen, device=keys.device)
+        seen = columns + 1 - self.streams.pads.to(keys.device)[:, None]
+        slots = layer.slots or Slots.none(keys, keys)
+        layer.attend(received(query, keys, real, seen, slots, scaling, self.plan.care.cap))
+
     def _absorb(self, layer: DistinctLayer, index: int, length: int) -> None:
         columns = layer.outside - self.plan.recent
         if self.plan.merges and columns >= (1 if length > 1 else BLOCK):
-            decay = self.plan.surprise.decay if self.plan.surprise else 1.0
-            thresholds = self.sizing.thresholds
-            opened = absorb(
-                layer, columns, self.plan.sinks, thresholds, lambda b: self.scale(index, b), decay
-            )
+            thresholds = self.sizing.now(self)
+            opened = absorb(layer, columns, self.plan, thresholds, lambda b: self.scale(index, b))
             self.sizing.note(opened)
         if index == len(self.layers) - 1:
             self.sizing.settle(self)

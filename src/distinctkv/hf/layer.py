@@ -40,6 +40,7 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
         self.moments: Moments | None = None
         self.positions: Tensor | None = None  # (B, R)
         self.real: Tensor | None = None  # (B, R)
+        self.got: Tensor | None = None  # (B, H, R), attention, where tokens are weighed by it
         self.owner: Tensor | None = None  # (B, H, tokens absorbed), the slot of each token
 
     # What transformers asks of a layer
@@ -90,6 +91,8 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
         self.keys, self.values = self.keys[:, :, left].clone(), self.values[:, :, left].clone()
         if self.positions is not None and self.real is not None:
             self.positions, self.real = self.positions[:, left], self.real[:, left]
+        if self.got is not None:
+            self.got = self.got[..., left].clone()
         self.seen -= remove
 
     def select(self, streams: Tensor) -> None:
@@ -97,7 +100,7 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
         if not self.is_initialized:
             return
         streams = streams.to(self.keys.device)
-        for name in ("keys", "values", "positions", "real", "owner"):
+        for name in ("keys", "values", "positions", "real", "got", "owner"):
             tensor = getattr(self, name)
             if tensor is not None:
                 setattr(self, name, tensor[streams])
@@ -143,6 +146,12 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
             real = torch.cat((self.real, real), 1)
         self.positions, self.real = positions, real
         self.seen += arrival.positions.shape[1]
+
+    def attend(self, got: Tensor) -> None:
+        """Add to the attention that the tokens of the window, (B, H, R), have got."""
+        if self.got is not None:
+            got[..., : self.got.shape[2]] += self.got
+        self.got = got
 
     def hold(self, keys: Tensor, values: Tensor) -> None:
         """Have this window, and no more memory than it needs."""

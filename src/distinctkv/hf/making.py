@@ -11,6 +11,7 @@ from torch import Tensor
 from .anatomy import Anatomy
 from .attention import prepare
 from .cache import DistinctCache
+from .care import Care
 from .metric import Metric, Moments
 from .plan import Plan
 
@@ -29,18 +30,21 @@ def distinct_cache(
     surprise: Concentration | None = None,
     sinks: int = 4,
     recent: int = 32,
+    care: Care | None = None,
     metric: Metric | None = None,
     trace: bool = False,
 ) -> DistinctCache:
     """A cache to pass as ``past_key_values``, sized in one of the four ways of `Plan`.
 
-    The first ``sinks`` tokens are never merged, the last ``recent`` not yet. The distance between
-    tokens comes from the context's own queries, or from a ``metric`` that `calibrate` made. With
-    ``trace`` the cache remembers which token went to which slot. The model's attention is set to
-    ours, which for any other cache is sdpa.
+    The first ``sinks`` tokens are never merged, the last ``recent`` not yet; ``care`` says where to
+    merge less. The distance between tokens comes from the context's own queries, or from a
+    ``metric`` that `calibrate` made. With ``trace`` the cache remembers which token went to which
+    slot. The model's attention is set to ours, which for any other cache is sdpa.
     """
-    plan = Plan(threshold, kept, budget, surprise, sinks, recent)
+    plan = Plan(threshold, kept, budget, surprise, sinks, recent, care or Care())
     anatomy = Anatomy.of(model)
+    if metric is not None and not isinstance(metric, Metric):
+        raise TypeError(f"metric must be a Metric, got {metric!r}; of a file say Metric.load(path)")
     if metric is not None:
         metric.check(anatomy)
     prepare(model)
@@ -59,6 +63,8 @@ def calibrate(
     total: list[Moments] | None = None
     for text in texts:
         ids = _ids(text, tokenizer).to(model.device)
+        if ids.shape[1] == 0:
+            raise ValueError(f"the text {text!r} has no tokens; leave it out")
         cache = DistinctCache(anatomy, Plan(kept=1.0))
         cache.observes = True
         model(ids, past_key_values=cache, use_cache=True)

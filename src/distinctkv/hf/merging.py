@@ -11,23 +11,26 @@ import torch
 from torch import Tensor
 
 from .allocation import Allocation, allocate
+from .care import Care
+from .importance import reach, weights
 from .layer import DistinctLayer
 from .metric import Scale
+from .plan import Plan
 from .slots import Padded, Slots
 
 
 def absorb(
     layer: DistinctLayer,
     columns: int,
-    sinks: int,
+    plan: Plan,
     thresholds: Sequence[float | None],
     scale: Callable[[int], Scale],
-    decay: float = 1.0,
 ) -> Tensor:
     """Turn the oldest ``columns`` of the window into slots; how many heads opened one, (B, L).
 
     With no threshold yet, each token opens a slot of its own.
     """
+    sinks, decay = plan.sinks, plan.surprise.decay if plan.surprise else 1.0
     old = layer.slots or Slots.none(layer.keys, layer.values)
     opened = torch.zeros(len(layer.keys), columns, device=layer.keys.device)
     streams, owners = [], []
@@ -38,7 +41,7 @@ def absorb(
         # Sinks are the first tokens of a stream, so before they are full there is nothing else.
         n_sinks = min(max(sinks - held, 0), tokens.keys.shape[1])
         slots, first = _open(slots, tokens.part(slice(n_sinks)), decay)
-        rest = tokens.part(slice(n_sinks, None))
+        rest = _weigh(layer, stream, tokens.part(slice(n_sinks, None)), real[n_sinks:], plan.care)
         if threshold is None:
             slots, choice = _open(slots, rest, decay)
         else:
@@ -53,21 +56,23 @@ def absorb(
     return opened
 
 
-def coarsen(layer: DistinctLayer, stream: int, sinks: int, threshold: float, scale: Scale) -> None:
-    """Merge the slots of a stream among themselves, at a larger threshold than made them."""
+def regroup(
+    layer: DistinctLayer, stream: int, sinks: int, threshold: float, scale: Scale
+) -> Allocation:
+    """How the slots of a stream merge among themselves, at a larger threshold than made them."""
     slots = _slots(layer).padded(stream)
-    choice = _regroup(layer, slots, sinks, threshold, scale)
+    fixed, rest = slots.part(slice(sinks)), slots.part(slice(sinks, None))
+    return _choose(layer, fixed, rest, sinks, threshold, scale)
+
+
+def coarsen(layer: DistinctLayer, stream: int, sinks: int, choice: Allocation) -> None:
+    """Merge them so."""
+    slots = _slots(layer).padded(stream)
     fixed = slots.part(slice(sinks))
     merged = fixed.take(slots.part(slice(sinks, None)), choice)
     H = len(choice.owner)
     stay = torch.arange(fixed.keys.shape[1], device=choice.owner.device).expand(H, -1)
     _replace(layer, stream, merged.flat(), torch.cat((stay, choice.owner), 1))
-
-
-def count(layer: DistinctLayer, stream: int, sinks: int, threshold: float, scale: Scale) -> int:
-    """How many slots `coarsen` would leave."""
-    slots = _slots(layer).padded(stream)
-    return int(_regroup(layer, slots, sinks, threshold, scale).lengths.sum())
 
 
 def evict(layer: DistinctLayer, stream: int, keep: Tensor) -> None:
@@ -87,7 +92,17 @@ def _tokens(layer: DistinctLayer, stream: int, columns: int) -> tuple[Padded, Te
     H, L = keys.shape[:2]
     ones = torch.ones(H, L, dtype=torch.int32, device=keys.device)
     positions = layer.positions[stream, real].expand(H, L)
-    return Padded(keys, values, ones, positions, ones.float()), real
+    return Padded(keys, values, ones, positions, ones.float(), ones.float()), real
+
+
+def _weigh(
+    layer: DistinctLayer, stream: int, tokens: Padded, columns: Tensor, care: Care
+) -> Padded:
+    """The tokens that stand in some columns of the window, with the weight of their attention."""
+    if layer.got is None or layer.real is None:
+        return tokens
+    asked = layer.real[stream].flip(0).cumsum(0).flip(0)[columns]
+    return replace(tokens, weight=weights(layer.got[stream][:, columns], asked, care))
 
 
 def _open(slots: Padded, tokens: Padded, decay: float) -> tuple[Padded, Allocation]:
@@ -99,7 +114,7 @@ def _open(slots: Padded, tokens: Padded, decay: float) -> tuple[Padded, Allocati
 
 
 def _choose(
-    layer: DistinctLayer, slots: Padded, tokens: Padded, first: int, threshold: float, scale: Scale
+    layer: DistinctLayer, slots: Padded, tokens: Padded, sinks: int, threshold: float, scale: Scale
 ) -> Allocation:
     there, here = layer.features(slots, scale), layer.features(tokens, scale)
     if not bool(here.isfinite().all()):
@@ -107,14 +122,10 @@ def _choose(
             "the model gave keys or values that are not finite; load it in a type of wider range, "
             "bfloat16 or float32, and reset() the cache"
         )
-    return allocate(here, tokens.counts > 0, there, first, slots.lengths, threshold)
-
-
-def _regroup(
-    layer: DistinctLayer, slots: Padded, sinks: int, threshold: float, scale: Scale
-) -> Allocation:
-    fixed, rest = slots.part(slice(sinks)), slots.part(slice(sinks, None))
-    return _choose(layer, fixed, rest, sinks, threshold, scale)
+    joinable = (slots.counts > 0) & slots.weight.isfinite()
+    joinable[:, :sinks] = False
+    near = reach(threshold, tokens.weight)
+    return allocate(here, tokens.counts > 0, there, joinable, slots.lengths, near)
 
 
 def _slots(layer: DistinctLayer) -> Slots:
@@ -123,8 +134,10 @@ def _slots(layer: DistinctLayer) -> Slots:
 
 
 def _lean(slots: Slots, layer: DistinctLayer) -> Slots:
-    """Without usage, where nothing is ever evicted for want of it."""
-    return slots if layer.usage else replace(slots, usage=slots.usage.new_zeros(0))
+    """Without usage where nothing is ever evicted for want of it, nor weights that are all 1."""
+    none = slots.usage.new_zeros(0)
+    slots = slots if layer.usage else replace(slots, usage=none)
+    return slots if layer.got is not None else replace(slots, weight=none)
 
 
 def _replace(layer: DistinctLayer, stream: int, slots: Slots, moved: Tensor) -> None:
@@ -160,3 +173,5 @@ def _shorten(layer: DistinctLayer, columns: int) -> None:
     layer.values = layer.values[:, :, columns:].clone()
     layer.positions = layer.positions[:, columns:].clone()
     layer.real = layer.real[:, columns:].clone()
+    if layer.got is not None:
+        layer.got = layer.got[..., columns:].clone()

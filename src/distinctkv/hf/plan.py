@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any, Self
 
 from ..policy import Concentration, check_real
+from .care import Care
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Plan:
     surprise: Concentration | None = None
     sinks: int = 4
     recent: int = 32
+    care: Care = field(default_factory=Care)
 
     def __post_init__(self) -> None:
         """Refuse numbers for which a cache means nothing."""
@@ -59,6 +61,21 @@ class Plan:
             _check_count("budget", self.budget, least=self.sinks + self.recent + 1)
         if self.surprise is not None:
             self._check_surprise(self.surprise)
+        self._check_care()
+
+    def _check_care(self) -> None:
+        if not isinstance(self.care, Care):
+            raise TypeError(f"care must be a Care, got {self.care!r}; say Care(importance=0.5)")
+        if self.care.spare and (self.budget is not None or self.surprise is not None):
+            raise ValueError(
+                f"care spares {self.care.spare} of the tokens, which no budget can bound; "
+                "size the cache by threshold or kept"
+            )
+        if self.kept is not None and self.care.spare >= self.kept:
+            raise ValueError(
+                f"care spares {self.care.spare} of the tokens and {self.kept} may be kept; "
+                "spare fewer than are kept"
+            )
 
     def _check_surprise(self, surprise: Concentration) -> None:
         if not isinstance(surprise, Concentration):
@@ -92,13 +109,14 @@ class Plan:
         """The plan as JSON."""
         state = {name: getattr(self, name) for name in self.__slots__}
         state["surprise"] = asdict(self.surprise) if self.surprise else None
+        state["care"] = asdict(self.care)
         return state
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Self:
         """The plan that a state tells of."""
-        surprise = state["surprise"]
-        return cls(**{**state, "surprise": Concentration(**surprise) if surprise else None})
+        surprise = Concentration(**state["surprise"]) if state["surprise"] else None
+        return cls(**{**state, "surprise": surprise, "care": Care(**state["care"])})
 
 
 def _check_count(name: str, number: object, least: int) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .cache import DistinctCache
 
 KIND = "language model cache"
-WINDOW = ("keys", "values", "positions", "real", "owner")
+WINDOW = ("keys", "values", "positions", "real", "got", "owner")
 MOMENTS = ("queries", "values", "count")
 
 

@@ -6,19 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import log
+from math import inf, log
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from .merging import coarsen, count, evict
+from .allocation import Allocation
+from .merging import coarsen, evict, regroup
 from .plan import Plan
 
 if TYPE_CHECKING:
     from .cache import DistinctCache
 
 CLOSE = 0.98  # a search ends when this part of the slots allowed is used
+AIM = 0.99  # halfway between that and all
+FAR = 16.0  # a search goes no further than by this factor at a time,
+LEAST, MOST = 1e-9, 1e12  # and not beyond these thresholds
 SLACK = 0.95  # a budget that is met again and again is met with some room
 
 
@@ -39,6 +43,15 @@ class Sizing:
         """Keep, repeat or reorder streams."""
         self.thresholds = [self.thresholds[i] for i in streams]
         self.temperatures = [self.temperatures[i] for i in streams]
+
+    def now(self, cache: DistinctCache) -> list[float | None]:
+        """The threshold of each stream at its present length."""
+        if self.plan.searches:
+            return self.thresholds
+        return [
+            None if at is None else self.plan.care.threshold(at, cache.tokens(stream))
+            for stream, at in enumerate(self.thresholds)
+        ]
 
     def note(self, opened: Tensor) -> None:
         """Count the slots that a layer opened."""
@@ -63,14 +76,17 @@ class Sizing:
         before, sinks = self.thresholds[stream], self.plan.sinks
         goal = allowed if before is None else int(SLACK * allowed)
         scales = [cache.scale(index, stream) for index in range(len(cache.layers))]
-        pairs = list(zip(cache.layers, scales, strict=True))
-        threshold = least_threshold(
-            lambda at: sum(count(layer, stream, sinks, at, scale) for layer, scale in pairs),
-            goal,
-            start=before or 1.0,
-        )
-        for layer, scale in pairs:
-            coarsen(layer, stream, sinks, threshold, scale)
+
+        looks: dict[float, list[Allocation]] = {}
+
+        def slots(at: float) -> int:
+            pairs = zip(cache.layers, scales, strict=True)
+            looks[at] = [regroup(layer, stream, sinks, at, scale) for layer, scale in pairs]
+            return sum(int(choice.lengths.sum()) for choice in looks[at])
+
+        threshold = least_threshold(slots, goal, before or 1.0)
+        for layer, choice in zip(cache.layers, looks[threshold], strict=True):
+            coarsen(layer, stream, sinks, choice)
         self.thresholds[stream] = max(threshold, before or 0.0)
 
     def _allowed(self, cache: DistinctCache, stream: int) -> int:
@@ -101,37 +117,24 @@ def least_threshold(slots: Callable[[float], int], goal: int, start: float = 1.0
     """The least threshold, to a few per cent, that leaves at most ``goal`` slots.
 
     Each look at ``slots`` is a pass over all tokens, so the next is where a power law through the
-    last two would just meet the goal.
+    last two would just meet the goal; the first guess is that slots fall as the threshold grows.
 
     >>> round(least_threshold(lambda at: int(1000 / at), 100), 1)
-    10.0
+    10.1
     """
-    low, high, n_low, n_high = _bracket(slots, goal, start)
-    while n_low > goal and n_high < CLOSE * goal and high > 1.01 * low:
-        fall = log(n_low) - log(max(n_high, 1))
-        share = (log(n_low) - log(max(0.99 * goal, 1))) / fall
-        middle = low * (high / low) ** min(max(share, 0.1), 0.9)
-        left = slots(middle)
-        if left > goal:
-            low, n_low = middle, left
-        else:
-            high, n_high = middle, left
-    return high
-
-
-def _bracket(
-    slots: Callable[[float], int], goal: int, start: float
-) -> tuple[float, float, int, int]:
-    """Thresholds that leave more than the goal and no more than it, and what they leave."""
-    low = high = start
-    n_low = n_high = slots(start)
-    while n_high > goal:
-        low, n_low, high = high, n_high, high * 4
-        n_high = slots(high)
-    while n_low <= goal and low > 1e-9:
-        high, n_high, low = low, n_low, low / 4
-        n_low = slots(low)
-    return low, high, n_low, n_high
+    low, high, at, left, fall = 0.0, inf, start, slots(start), 1.0
+    while not CLOSE * goal <= left <= goal and LEAST < at < MOST:
+        low, high = (at, high) if left > goal else (low, at)
+        if high <= 1.01 * low:
+            return high
+        to = at * min(max((max(left, 1) / (AIM * goal)) ** (1 / fall), 1 / FAR), FAR)
+        if low > 0 and high < inf:
+            to = min(max(to, low * (high / low) ** 0.1), low * (high / low) ** 0.9)
+        now = slots(to)
+        if now != left:
+            fall = min(max(log(max(left, 1) / max(now, 1)) / log(to / at), 0.25), 4.0)
+        at, left = to, now
+    return at if left <= goal else min(high, at)
 
 
 def _evict_least_used(cache: DistinctCache, stream: int, extra: int, sinks: int) -> None:

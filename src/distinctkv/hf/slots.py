@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .allocation import Allocation
 
-FLAT = ("keys", "values", "counts", "positions", "usage")
+FLAT = ("keys", "values", "counts", "positions", "usage", "weight")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +25,7 @@ class Padded:
     counts: Tensor  # (H, S), 0 where there is none
     positions: Tensor  # (H, S)
     usage: Tensor  # (H, S)
+    weight: Tensor  # (H, S), what distances are multiplied by; infinite if nothing may join
 
     @property
     def lengths(self) -> Tensor:
@@ -60,7 +61,10 @@ class Padded:
         L = owner.shape[1]
         ages = decay ** torch.arange(L - 1, -1, -1, device=keys.device)
         usage = (wide.usage * decay**L).scatter_add(1, owner, tokens.usage * ages)
-        return Padded(keys, values, counts, positions, usage)
+        # A slot weighs what the weightiest of its tokens does.
+        heavy = torch.where(tokens.counts > 0, tokens.weight, 0.0)
+        weight = wide.weight.scatter_reduce(1, owner, heavy, "amax")
+        return Padded(keys, values, counts, positions, usage, weight)
 
     def flat(self, keep: Tensor | None = None) -> Slots:
         """The slots end to end, those to ``keep`` (H, S) if not all."""
@@ -78,6 +82,7 @@ class Slots:
     counts: Tensor  # (N,) int32, the tokens of each slot
     positions: Tensor  # (N,) int32, of the first token
     usage: Tensor  # (N,) float32, or (0,) where nothing is ever evicted
+    weight: Tensor  # (N,) float32, or (0,) where all tokens weigh the same
     lengths: Tensor  # (B, H) int64, on the CPU
 
     @classmethod
@@ -89,6 +94,7 @@ class Slots:
             values.new_zeros(0, values.shape[-1]),
             torch.zeros(0, dtype=torch.int32, device=keys.device),
             torch.zeros(0, dtype=torch.int32, device=keys.device),
+            torch.zeros(0, dtype=torch.float32, device=keys.device),
             torch.zeros(0, dtype=torch.float32, device=keys.device),
             torch.zeros(B, H, dtype=torch.int64),
         )
@@ -143,7 +149,9 @@ class Slots:
         if len(self) == 0:
             shape = there.shape
             gathered = {n: t.new_zeros(*shape, *t.shape[1:]) for n, t in self.tensors().items()}
-        gathered.setdefault("usage", torch.zeros(there.shape, device=self.keys.device))
+        for name, number in (("usage", 0.0), ("weight", 1.0)):
+            held = gathered.get(name, torch.full(there.shape, number, device=self.keys.device))
+            gathered[name] = torch.where(there, held, 0.0)
         return replace(Padded(**gathered), counts=gathered["counts"] * there)
 
     def tensors(self) -> dict[str, Tensor]:

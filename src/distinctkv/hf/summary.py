@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,6 +42,12 @@ class Summary:
         """Slots and tokens held, as a part of the tokens seen."""
         held = float(self.slots.mean()) + self.outside
         return held / self.tokens if self.tokens else 1.0
+
+    def save_figure(self, path: str | os.PathLike[str]) -> None:
+        """Draw it to a file; needs ``pip install 'distinctkv[report]'``."""
+        from .figure import save
+
+        save(self, path)
 
     def __str__(self) -> str:
         """A line of numbers, and the share of tokens kept by each head, layer by layer."""

@@ -1,0 +1,56 @@
+"""How carefully tokens are merged: by the attention they get, and by the length of the text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..policy import check_real
+
+LENGTH = 1024  # tokens up to which a threshold is taken as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Care:
+    """Ways to merge less where merging costs more; all are off unless set.
+
+    ``importance``: distances are multiplied by the attention that a token gets, to this power. It
+    is measured from the queries that saw the token; 1 is what it would get if each looked at all
+    tokens alike.
+    ``spare``: this part of the tokens, those with the most attention, are never merged.
+    ``cap``: a slot counts in attention as its tokens do, but as no more than this many.
+    ``tighten``: beyond 1024 tokens the threshold falls with their number to this power.
+
+    >>> Care(tighten=0.5).threshold(2.0, 4096)
+    1.0
+    """
+
+    importance: float = 0.0
+    spare: float = 0.0
+    cap: float | None = None
+    tighten: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that mean nothing."""
+        for name in ("importance", "tighten"):
+            power = getattr(self, name)
+            check_real(name, power)
+            if not 0 <= power <= 4:
+                raise ValueError(f"{name} must lie in [0, 4], got {power}; it is a power, 0 is off")
+        check_real("spare", self.spare)
+        if not 0 <= self.spare < 1:
+            raise ValueError(f"spare must lie in [0, 1), got {self.spare}; 0.05 is one in twenty")
+        if self.cap is not None:
+            check_real("cap", self.cap)
+            if not self.cap >= 1:
+                raise ValueError(
+                    f"cap must be at least 1, got {self.cap}; 1 counts every slot once, None is off"
+                )
+
+    @property
+    def watches(self) -> bool:
+        """Whether attention must be measured."""
+        return self.importance > 0 or self.spare > 0
+
+    def threshold(self, threshold: float, tokens: int) -> float:
+        """The threshold for a text of so many tokens."""
+        return threshold * float(min(1.0, LENGTH / max(tokens, 1)) ** self.tighten)

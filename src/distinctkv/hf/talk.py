@@ -1,0 +1,105 @@
+"""A conversation about a long text: what is said goes through the cache, and is not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .cache import DistinctCache
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+CHUNK = 512  # tokens of a long text that are read at a time
+MARKS = ("first-question", "first-answer", "next-question")
+
+
+class Frame(NamedTuple):
+    """What stands before the first question, after it, before a later one, and after that."""
+
+    begin: str
+    ask: str
+    again: str
+    ask_again: str
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Frame:  # noqa: ANN401 - any tokenizer of transformers' kind
+        """The frame of the chat template; line ends for a model that has none."""
+        if not getattr(tokenizer, "chat_template", None):
+            return cls("", "\n", "\n", "\n")
+        roles = ("user", "assistant", "user")
+        messages = [{"role": r, "content": m} for r, m in zip(roles, MARKS, strict=True)]
+        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        parts, rest = [], text
+        for mark in MARKS:
+            before, found, rest = rest.partition(mark)
+            if not found:
+                raise ValueError(
+                    f"the chat template drops or changes messages ({mark!r} is not in what it "
+                    "made); set tokenizer.chat_template to one that keeps them, or to None"
+                )
+            parts.append(before)
+        begin, ask, again = parts
+        return cls(begin, ask, again, rest)
+
+
+class Talk:
+    """A model, its words and a cache; a cache that was loaded goes on where it was."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: Any, cache: DistinctCache) -> None:  # noqa: ANN401
+        self.model, self.tokenizer, self.cache = model, tokenizer, cache
+        self.frame = Frame.of(tokenizer)
+        self.asked = cache.get_seq_length() > 0
+        self.last: Tensor | None = None  # logits after the newest token
+        ends = getattr(model.generation_config, "eos_token_id", None)
+        ends = ends if isinstance(ends, list) else [ends]
+        self.ends = {*ends, tokenizer.eos_token_id} - {None}
+
+    def ids(self, text: str) -> Tensor:
+        """The tokens of a text, (1, L); what begins every text only at the beginning."""
+        special = self.cache.get_seq_length() == 0 and not self.frame.begin
+        found = self.tokenizer(text, return_tensors="pt", add_special_tokens=special)["input_ids"]
+        return torch.as_tensor(found).long().to(self.model.device)
+
+    def read(self, text: str, chunk: int = CHUNK) -> Iterator[tuple[int, int]]:
+        """Take in a long text before the first question; tokens done and tokens in all."""
+        ids = self.ids(self.frame.begin + text + "\n\n")
+        done = 0
+        for part in torch.split(ids, chunk, dim=1):
+            self._feed(part)
+            done += part.shape[1]
+            yield done, ids.shape[1]
+
+    def ask(self, question: str, most: int = 256) -> Iterator[str]:
+        """The answer, likeliest token by likeliest token, piece by piece as it comes."""
+        before, after = self.frame.begin, self.frame.ask
+        if self.asked:
+            before, after = self.frame.again, self.frame.ask_again
+        elif self.cache.get_seq_length():
+            before = ""
+        for part in torch.split(self.ids(before + question + after), CHUNK, dim=1):
+            self._feed(part)
+        self.asked = True
+        tokens: list[int] = []
+        said = ""
+        while len(tokens) < most:
+            assert self.last is not None
+            token = int(self.last.argmax())
+            if token in self.ends:
+                return
+            tokens.append(token)
+            self._feed(torch.tensor([[token]], device=self.model.device))
+            text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+            # Half a character waits for its other half.
+            if not text.endswith("\ufffd") or len(tokens) == most:
+                yield text[len(said) :]
+                said = text
+
+    @torch.no_grad()
+    def _feed(self, ids: Tensor) -> None:
+        if ids.shape[1]:
+            out = self.model(ids, past_key_values=self.cache, logits_to_keep=1)
+            self.last = out.logits[0, -1]

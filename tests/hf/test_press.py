@@ -1,0 +1,74 @@
+"""The press does in kvpress's hands what the cache does in ours."""
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from distinctkv.hf import Care, distinct_cache
+from distinctkv.hf.press import DistinctPress
+from tests.hf.models import build, greedy
+
+SIZES = [
+    ({"threshold": 1.0}, {"threshold": 1.0}),
+    ({"compression_ratio": 0.6}, {"kept": 0.4}),
+    ({"threshold": 2.0, "care": Care(cap=2)}, {"threshold": 2.0, "care": Care(cap=2)}),
+]
+
+
+@pytest.mark.parametrize(("pressed", "sized"), SIZES)
+def test_logits_after_a_press_are_those_of_the_cache(seed, text, pressed, sized):
+    model, plain = build(seed), DynamicCache()
+    with DistinctPress(**pressed)(model):
+        model(text, past_key_values=plain)
+    positions = torch.arange(120, 125)[None]
+    got = model(text[:, :5], past_key_values=plain, position_ids=positions).logits
+    cache = distinct_cache(model, **sized)
+    model(text, past_key_values=cache)
+    want = model(text[:, :5], past_key_values=cache).logits
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=0)
+
+
+def test_generate_works_inside(seed, text):
+    model = build(seed)
+    with DistinctPress(threshold=1.0)(model):
+        tokens = greedy(model, text, DynamicCache())
+    # Ours merges what it generates, too, but not the last 32 tokens.
+    assert torch.equal(tokens, greedy(model, text, distinct_cache(model, 1.0)))
+
+
+def test_nothing_pressed_is_nothing_changed(seed, text):
+    model = build(seed)
+    want = greedy(model, text, DynamicCache())
+    with DistinctPress(compression_ratio=0.0)(model):
+        assert torch.equal(greedy(model, text, DynamicCache()), want)
+    assert torch.equal(greedy(model, text, DynamicCache()), want)
+
+
+def test_another_cache_is_not_read_with_the_bias_of_a_pressed_one(seed, text):
+    model, other = build(seed), text.flip(1)
+    want = greedy(model, other, DynamicCache())
+    with DistinctPress(threshold=4.0)(model):
+        model(text, past_key_values=DynamicCache())
+    assert torch.equal(greedy(model, other, DynamicCache()), want)
+
+
+def test_the_pipeline_answers_several_questions_of_one_context(seed, tokenizer):
+    kvpress = pytest.importorskip("kvpress", reason="it has an environment of its own")
+    tokenizer.bos_token = "<unk>"
+    pipe = kvpress.KVPressTextGenerationPipeline(model=build(seed), tokenizer=tokenizer)
+    context = "the cache grows with what is new in a text " * 12
+    asked = {"max_new_tokens": 4, "press": DistinctPress(compression_ratio=0.5)}
+    both = pipe(context, questions=["what is new", "a text"], **asked)["answers"]
+    alone = [pipe(context, question=q, **asked)["answer"] for q in ("what is new", "a text")]
+    assert both == alone
+
+
+def test_what_is_wrong_is_told_before_the_prefill(seed):
+    model = build(seed)
+    with (
+        pytest.raises(ValueError, match="kept must lie"),
+        DistinctPress(compression_ratio=1.0)(model),
+    ):
+        pass
+    with pytest.raises(ValueError, match="choose one"), DistinctPress(1.0, 0.5)(model):
+        pass
