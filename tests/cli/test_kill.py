@@ -12,7 +12,7 @@ from tests.cli.logs import log, objects, run, start
 OFTEN = """
 from distinctkv.streams.files import job
 from distinctkv.cli import inputs
-job.LINES, job.LINES_PER_SLOT, inputs.CELL = 400, 1, 1 << 13
+job.LINES, job.LINES_PER_SLOT, inputs.CELL = 400, 0, 1 << 13
 """
 N_LINES, N_KILLS = 20_000, 4
 

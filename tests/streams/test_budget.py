@@ -88,7 +88,7 @@ def test_values_that_are_no_longer_kept_make_room_when_unused(monkeypatch):
     parser = LogParser(Concentration.fixed(0.3, 30))
     for rest in ("a b c d", "e f g h i", "j k l m n o"):
         parser.add_many(f"{word} {rest}" for word in WORDS[:20])
-    assert sum(leaf.folded for leaf in parser._templates.leaves.values()) == 3
+    assert sum(bool(leaf.folded) for leaf in parser._templates.leaves.values()) == 3
     parser.add_many(["one more of another kind"] * 500)
     parser.add_many([f"{word} {word} {word}" for word in WORDS[:29]] * 20)
     assert not any(leaf.folded for leaf in parser._templates.leaves.values())
@@ -108,3 +108,11 @@ def test_usage_that_fades_at_another_pace_is_not_absorbed():
     slow, fast = (LogParser(Concentration.fixed(0.3, 3, decay=d)) for d in (0.9, 0.5))
     with pytest.raises(ValueError, match="decay"):
         slow.absorb(fast)
+
+
+def test_leaves_that_are_gone_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr(templates, "SETTLED", 4)
+    parser = LogParser(Concentration.fixed(0.3, 1000))
+    for name in WORDS:
+        parser.add_many(f"{name} said {word} to the {name} again" for word in WORDS)
+    assert len(parser._budget._order) <= 2 * parser.n_leaves + 64 + 1

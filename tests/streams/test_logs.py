@@ -1,5 +1,7 @@
 """The log parser: small logs and their templates side by side, and all that can be asked of it."""
 
+from random import Random
+
 import pytest
 
 from distinctkv import Concentration
@@ -211,11 +213,42 @@ def test_a_parser_absorbs_another():
     ]
 
 
-def test_a_parser_can_absorb_itself():
+def test_a_parser_does_not_absorb_itself():
     parser = LogParser()
-    parser.add_many(["start 1", "stop"])
-    parser.absorb(parser)
-    assert (parser.seen, [row.count for row in parser.templates()]) == (4, [2, 2])
+    parser.add("a line")
+    with pytest.raises(ValueError, match="cannot absorb itself"):
+        parser.absorb(parser)
+    assert parser.seen == 1
+
+
+@pytest.mark.parametrize("text", ["a line", b"a line"])
+def test_one_line_is_not_taken_for_several(text):
+    for take in (LogParser().add_many, LogParser().seed):
+        with pytest.raises(TypeError, match=r"one by one, got .*; put it in a list"):
+            take(text)
+
+
+def test_few_new_names_are_told_however_many_lines_are_known(seed):
+    random = Random(seed)
+
+    def word():
+        return "".join(random.choices("abcdefghij", k=6))
+
+    parser = LogParser()
+    parser.add_many(" ".join(word() for _ in range(7)) for _ in range(3000))
+    opened = [parser.add(f"session opened for {word()} today by cron").opened for _ in range(500)]
+    assert sum(opened) <= 16
+
+
+def test_a_text_that_was_told_is_not_told_again_after_a_journey(tmp_path):
+    lines = [f"the user {name} logged in" for name in ("ann", "bob", "cas", "dee", "eve")]
+    parser = LogParser()
+    for line in lines:
+        parser.add(line)
+    parser.templates()
+    assert parser.add(lines[0]).changed
+    parser.save(tmp_path / "state")
+    assert not LogParser.load(tmp_path / "state").add(lines[1]).changed
 
 
 def test_only_a_parser_of_the_same_setting_is_absorbed():
@@ -230,6 +263,8 @@ def test_only_a_parser_of_the_same_setting_is_absorbed():
     [
         ({"concentration": Concentration.fixed(1.5)}, "tau must be at most 1 for lines"),
         ({"few": 0}, "few must be at least 1, got 0"),
+        ({"few": 1.5}, "few must be a whole number, got 1.5"),
+        ({"max_line": float("inf")}, "max_line must be a whole number, got inf"),
         ({"rare": float("nan")}, "rare must be at least 1, got nan"),
         ({"max_line": 0}, "max_line must be at least 1, got 0"),
     ],

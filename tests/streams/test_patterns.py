@@ -1,5 +1,7 @@
 """Patterns: which differences are parameters."""
 
+from itertools import product
+
 import pytest
 
 from distinctkv.streams.parsing.pairs import CROWD, in_common
@@ -89,3 +91,35 @@ def test_of_very_many_like_keys_only_some_are_compared():
     assert ("warn", "<*>", "<*>", "lost") in patterns(keys, tau=0.3, few=4)
     others = [("warn", f"a{n}", f"b{n}", f"c{n}") for n in range(CROWD)]
     assert patterns([*keys, *others], tau=0.3, few=4) == set()
+
+
+def switches(n_places, values=("on", "off")):
+    words = [f"w{place} {{}}" for place in range(n_places)]
+    return [" ".join(words).format(*row) for row in product(values, repeat=n_places)]
+
+
+@pytest.mark.parametrize("n_places", [3, 4, 6])
+def test_switches_that_are_free_of_each_other_are_parameters(n_places):
+    whole = " ".join(f"w{place} <*>" for place in range(n_places))
+    assert whole in opened("{}", switches(n_places))
+
+
+def test_two_switches_are_text():
+    assert opened("{}", switches(2)) == set()
+
+
+def test_switches_that_go_together_are_text():
+    lines = [" ".join(f"w{place} {way}" for place in range(5)) for way in ("on", "off", "idle")]
+    assert opened("{}", lines) == set()
+
+
+def test_a_verb_beside_two_names_is_text():
+    lines = [f"player {a} {verb} zone {b} now" for a in NAMES for verb in "xy" for b in NAMES[:9]]
+    found = opened("{}", lines)
+    assert {f"player <*> {verb} zone <*> now" for verb in "xy"} < found
+    assert not any(pattern.split()[2] == "<*>" for pattern in found)
+
+
+def test_keys_may_differ_twice_as_much_where_names_and_states_are_free():
+    lines = [f"agent {name} is now {state}" for name in NAMES[:6] for state in "pqrstu"]
+    assert "agent <*> is now <*>" in opened("{}", lines)

@@ -14,7 +14,7 @@ from ..policy import Concentration
 from ..slots import Ints
 from .parsing import saving
 from .parsing.budget import Budget
-from .parsing.intake import LONG, Intake
+from .parsing.intake import LONG, Intake, several
 from .parsing.leaves import Leaf
 from .parsing.lines import Key, Line
 from .parsing.matches import LogMatch, LogTemplate, describe, tell
@@ -59,11 +59,14 @@ class LogParser:
         for name, number in (("few", few), ("rare", rare), ("max_line", max_line)):
             if not number >= 1:
                 raise ValueError(f"{name} must be at least 1, got {number}")
+            if name != "rare" and number % 1:
+                raise ValueError(f"{name} must be a whole number, got {number}")
         self.few, self.rare, self.max_line = few, rare, max_line
         self.seen = 0
         self.note: dict[str, Any] = {}  # yours: JSON that is saved with the parser
-        self._intake = Intake(max_line)
+
         self._templates = Templates(self.concentration.tau, few, rare)
+        self._intake = Intake(max_line, self._templates)
         self._budget = Budget(self.concentration, self._templates)
         self._bounded = self.concentration.bounded
 
@@ -85,7 +88,7 @@ class LogParser:
     def add_many(self, lines: Iterable[str | bytes]) -> Ints:
         """Take in lines; the id of each as it is after the last of them, -1 if evicted by then."""
         templates = []
-        for given in lines:
+        for given in several(lines):
             line, short, leaf = self._intake.recall(given)
             if leaf is None:
                 read = self._intake.read(short)
@@ -103,7 +106,7 @@ class LogParser:
     def templates(self) -> list[LogTemplate]:
         """All templates, oldest first."""
         self._templates.settle()
-        return [*map(describe, self._templates)]
+        return sorted(map(describe, self._templates), key=lambda row: (row.first_seen, row.id))
 
     def resolve(self, number: int) -> int | None:
         """The id by which a template goes now that had this one; None if it was evicted."""
@@ -112,11 +115,11 @@ class LogParser:
     def seed(self, templates: Iterable[str]) -> list[int]:
         """Know templates before their first line, and keep them for good; their ids."""
         keys = []
-        for given in templates:
+        for given in several(templates):
             text, read = self._intake.read_whole(given)
             self._templates.join(Leaf.of(read, text[:LONG], self.seen, seeded=True))
             keys.append(read.key)
-        self._templates.settle()
+        self._templates.regroup()
         self._budget.start()
         return [self._id(key) for key in keys]
 
@@ -129,6 +132,8 @@ class LogParser:
         """
         if not isinstance(other, LogParser):
             raise TypeError(f"only a LogParser can be absorbed, got {type(other).__name__}")
+        if other is self:
+            raise ValueError("a parser cannot absorb itself; to count lines twice, load it twice")
         fades = self._bounded and other._bounded  # only then both count usage
         if (ours := self._setting(fades)) != (theirs := other._setting(fades)):
             raise ValueError(f"parsers must share their setting: {ours} and {theirs}")
@@ -139,6 +144,7 @@ class LogParser:
         self._budget.join(other._budget, self.seen, other.seen)
         self.seen += other.seen
         self._intake.truncated += other.truncated
+        self._templates.regroup()
         self._budget.start()
         self._budget.shrink(self.seen)
         self._templates.settle()
@@ -237,7 +243,7 @@ class LogParser:
 
     def _place(self, line: str, short: str, read: Line, spot: Spot) -> Leaf:
         leaf = self._templates.place(read, spot, line[:LONG], self.seen)
-        self._intake.remember(short, leaf)
+        self._intake.remember(short, leaf, spot.leaf is leaf)
         return leaf
 
     def _count(self, leaf: Leaf) -> Leaf:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import expm1, log
 
 from ...policy import Concentration
 from .leaves import Leaf
 from .templates import Templates
 from .usage import both
+
+SPARE = 64  # leaves that are gone, beside as many as are held, may be in the order of eviction
 
 
 class Budget:
@@ -68,6 +70,9 @@ class Budget:
 
     def _admit(self, leaf: Leaf) -> None:
         if self.concentration.bounded and not leaf.seeded:
+            if len(self._order) > 2 * len(self._templates.leaves) + SPARE:
+                self._order = [one for one in self._order if one[-1].template is not None]
+                heapify(self._order)
             self._pushed += 1
             heappush(self._order, (leaf.usage, leaf.last_seen, self._pushed, leaf))
 

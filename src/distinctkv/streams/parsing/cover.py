@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -29,18 +30,24 @@ class Cover:
 
     def __init__(self, patterns: Iterable[Key] = ()) -> None:
         self._by_first: defaultdict[str, list[_Table]] = defaultdict(list)
-        tables: dict[tuple[str, tuple[int, ...]], _Table] = {}
+        self._tables: dict[tuple[str, tuple[int, ...]], _Table] = {}
         for pattern in patterns:
-            places = tuple(place for place, token in enumerate(pattern) if token != WILD)
-            first = pattern[0] if pattern else WILD
-            if (first, places) not in tables:
-                get = itemgetter(*places) if places else len
-                table = tables[first, places] = _Table(len(places), get, {})
-                self._by_first[first].append(table)
-            table = tables[first, places]
-            table.patterns[table.get(pattern)] = pattern
-        for row in self._by_first.values():
-            row.sort(key=itemgetter(0))
+            self.add(pattern)
+
+    def add(self, pattern: Key) -> None:
+        """Know one more pattern."""
+        places = tuple(place for place, token in enumerate(pattern) if token != WILD)
+        first = pattern[0] if pattern else WILD
+        table = self._tables.get((first, places))
+        if table is None:
+            get = itemgetter(*places) if places else len
+            table = self._tables[first, places] = _Table(len(places), get, {})
+            insort(self._by_first[first], table, key=itemgetter(0))
+        table.patterns[table.get(pattern)] = pattern
+
+    def __iter__(self) -> Iterator[Key]:
+        """All patterns."""
+        return (one for table in self._tables.values() for one in table.patterns.values())
 
     def all(self, key: Key) -> list[Key]:
         """The patterns that cover a key: by more holes, then by text."""
@@ -73,4 +80,4 @@ class Cover:
         return self._by_first.get(first, []), far
 
     def __bool__(self) -> bool:
-        return bool(self._by_first)
+        return bool(self._tables)

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from .leaves import Leaf
 from .lines import Line, Reader, collapse, glue
+from .skeleton import Skeletons
+from .templates import Templates
 
 MEMO = 1 << 16  # lines remembered at most
 LONG = 1000  # characters: longer lines are not remembered, nor kept whole as examples
 
 
+def several(lines: Iterable[str | bytes]) -> Iterable[str | bytes]:
+    """Lines as they are, unless one was given where there should be several."""
+    if isinstance(lines, (str, bytes, bytearray)):
+        kind = type(lines).__name__
+        raise TypeError(f"lines are given one by one, got {kind}; put it in a list: [line]")
+    return lines
+
+
 class Intake:
     """Lines on their way in; those that collapse to the same text are read once."""
 
-    def __init__(self, max_line: int) -> None:
+    def __init__(self, max_line: int, templates: Templates) -> None:
         self.max_line = max_line
         self.truncated = 0  # lines that were cut
         self._reader = Reader()
         self._memo: dict[str, Leaf] = {}
+        self._skeletons = Skeletons(templates, self._reader.words)
+        self._bones: str | None = None  # of the line that was last not remembered
 
     def enter(self, line: str | bytes) -> tuple[str, bool]:
         """The line as text of bounded length, and whether it was cut."""
@@ -32,12 +46,18 @@ class Intake:
             line, cut = self.enter(line)
             self.truncated += cut
         short = collapse(line)
-        leaf = self._memo.get(short)
+        leaf, self._bones = self._held(short), None
         if leaf is None:
             loose, short = short, glue(short)
-            if (leaf := self._memo.get(short)) is not None:
-                self.remember(loose, leaf)
-        return line, short, None if leaf is None or leaf.template is None else leaf
+            if (leaf := self._held(short)) is not None:
+                self._keep(loose, leaf)
+            elif bones := self._skeletons.of(short):
+                leaf, self._bones = self._skeletons.recall(bones), bones
+        return line, short, leaf
+
+    def _held(self, short: str) -> Leaf | None:
+        leaf = self._memo.get(short)
+        return None if leaf is None or leaf.template is None else leaf
 
     def read(self, short: str) -> Line:
         """A collapsed line cut into tokens."""
@@ -48,8 +68,14 @@ class Intake:
         text, _ = self.enter(line)
         return text, self._reader.read(glue(collapse(text)))
 
-    def remember(self, short: str, leaf: Leaf) -> None:
-        """Know the leaf of all lines that collapse to this text."""
+    def remember(self, short: str, leaf: Leaf, found: bool) -> None:
+        """Know the leaf of the line last recalled and of those like it; found, or opened for it."""
+        if self._bones and (found or leaf.folded):
+            self._skeletons.remember(self._bones, leaf)
+        else:
+            self._keep(short, leaf)
+
+    def _keep(self, short: str, leaf: Leaf) -> None:
         if len(short) <= LONG:
             if len(self._memo) >= MEMO:
                 self._memo.clear()

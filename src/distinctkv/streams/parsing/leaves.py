@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from math import inf
 from typing import Self
 
@@ -25,13 +26,23 @@ class Leaf:
     count: int = 0
     usage: float = -inf  # see `usage`
     seeded: bool = False  # a template that was given, and is never evicted
-    folded: bool = False  # stands for values that are counted and not kept
+    folded: tuple[Key, ...] = ()  # the patterns of values that it stands for and that are not kept
     template: Template | None = None  # None once evicted
 
     @classmethod
     def of(cls, line: Line, example: str, now: int, seeded: bool = False) -> Self:
         """A leaf with no lines yet, for the key of this one."""
         return cls(line.key, Spelling.of(line), line.shape, example, now, seeded=seeded)
+
+    @classmethod
+    def whole(cls, key: Key, leaves: list[Leaf], patterns: tuple[Key, ...]) -> Self:
+        """A leaf with a key that covers these leaves, which counts the lines of them all."""
+        eldest = min(leaves, key=lambda leaf: leaf.first_seen)
+        spelling = eldest.spelling.under(eldest.key, key)
+        whole = cls(key, spelling, "", eldest.example, eldest.first_seen, folded=patterns)
+        for leaf in leaves:
+            whole.add(leaf)
+        return whole
 
     def later(self, lines: int, pace: float) -> Leaf:
         """A copy of this leaf, in no template, as if its lines had come so many lines later."""
@@ -48,7 +59,8 @@ class Leaf:
         self.last_seen = max(self.last_seen, other.last_seen)
         if other.first_seen < self.first_seen:
             self.first_seen, self.example = other.first_seen, other.example
-        self.seeded, self.folded = self.seeded or other.seeded, self.folded or other.folded
+        self.seeded = self.seeded or other.seeded
+        self.folded = tuple(sorted({*self.folded, *other.folded}))
 
 
 @dataclass(slots=True, eq=False)
@@ -71,10 +83,14 @@ class Template:
         leaf.template = self
         self.learn(leaf.spelling.under(leaf.key, self.key))
 
+    def lose(self, leaf: Leaf) -> None:
+        """Hold a leaf no longer, and be written as those that are left."""
+        self.leaves.remove(leaf)
+        leaf.template = self._spelling = self._text = None
+
     def learn(self, spelling: Spelling) -> None:
         """Write the template so that it fits one more spelling."""
-        met = spelling if self._spelling is None else self._spelling.meet(spelling)
-        if met != self._spelling:
+        if self._spelling is not None and (met := self._spelling.meet(spelling)) != self._spelling:
             self._spelling, self._text = met, None
 
     def reshape(self, key: Key, leaves: list[Leaf]) -> None:
@@ -98,22 +114,17 @@ class Template:
 
     def inherit(self, other: Template) -> None:
         """Stand for a template whose leaves went elsewhere."""
+        if self.final() is other:
+            self.into = None
         other.leaves, other.into = [], self
         self.aliases += [other.id, *other.aliases]
-
-    def fold(self, key: Key, leaves: list[Leaf]) -> Leaf:
-        """A leaf with a key that covers these leaves, which counts the lines of them all."""
-        eldest = min(leaves, key=lambda leaf: leaf.first_seen)
-        spelling = eldest.spelling.under(eldest.key, key)
-        whole = Leaf(key, spelling, "", eldest.example, eldest.first_seen, folded=True)
-        for leaf in leaves:
-            whole.add(leaf)
-        return whole
 
     @property
     def spelling(self) -> Spelling:
         """How the template is written; it has at least one leaf."""
-        assert self._spelling is not None
+        if self._spelling is None:
+            spellings = (leaf.spelling.under(leaf.key, self.key) for leaf in self.leaves)
+            self._spelling = reduce(Spelling.meet, spellings)
         return self._spelling
 
     @property
@@ -146,6 +157,13 @@ class Template:
     def dead(self) -> bool:
         """Whether all its leaves were evicted."""
         return not self.leaves and self.into is None
+
+    def heir(self) -> Template:
+        """The template that has the leaves of this one now, or itself."""
+        template = self
+        while template.into is not None and not template.leaves:
+            template = template.into
+        return template
 
     def final(self) -> Template:
         """The template that this one is part of now, or itself."""

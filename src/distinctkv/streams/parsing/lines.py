@@ -12,10 +12,11 @@ Key = tuple[str, ...]
 
 MEMO = 1 << 16  # words remembered at most
 LONG = 100  # characters: longer words are not remembered
+_SIZES = "B byte bytes kB KB MB GB TB KiB MiB GiB TiB Kb Mb Gb".split()  # noqa: SIM905
 _UNITS = frozenset(
-    "B byte bytes kB KB MB GB TB KiB MiB GiB TiB Kb Mb Gb ns us ms s sec secs "  # noqa: SIM905
-    "second seconds min mins minute minutes h hr hrs hour hours day days percent".split()
-)
+    "ns us ms s sec secs second seconds min mins minute minutes h hr hrs hour hours "  # noqa: SIM905
+    "day days percent kbps Kbps Mbps Gbps kHz MHz GHz".split()
+).union(_SIZES, (f"{size}/{time}" for size in _SIZES for time in ("s", "sec", "second", "min")))
 # A digit on its own stays where it belongs to a name: "md5(", "ssh2", "PSR0=".
 _digits = re.compile(r"[0-9](?:[A-Za-z0-9]+|(?![A-Za-z_]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9])))")
 _leading = re.compile(r"(?<![A-Za-z])[A-Za-z]+00(?![A-Za-z_.]*=)")
@@ -42,6 +43,11 @@ _HINTS = {
     *("November", "December"),
     *("".join(pair) for case in ("abcdef", "ABCDEF") for pair in product(case, repeat=2)),
 }
+# Words for which a line, or the words around them, may be read in another way.
+CALENDAR = frozenset(word[:3] for word in _HINTS if len(word) > 2) | frozenset(
+    ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+)
+MEANT = _UNITS | {"user", "from", "invalid", "illegal", "unknown"}
 
 
 def collapse(line: str) -> str:
@@ -121,7 +127,7 @@ class Reader:
     """Cuts lines into tokens and remembers the words it has cut, up to a bound."""
 
     def __init__(self) -> None:
-        self._words: dict[str, Word] = {}
+        self.words: dict[str, Word] = {}
 
     def read(self, text: str) -> Line:
         """A line cut into tokens; a list of values, or a value with its unit, is as good as one.
@@ -141,7 +147,7 @@ class Reader:
         return line if found == text else self._read(found)
 
     def _read(self, text: str) -> Line:
-        known, words = self._words, []
+        known, words = self.words, []
         tokens: list[str] = []
         for part in text.split():
             word = known.get(part) or self._cut(part)
@@ -152,9 +158,9 @@ class Reader:
     def _cut(self, part: str) -> Word:
         word = cut(part)
         if len(part) <= LONG:
-            if len(self._words) >= MEMO:
-                self._words.clear()
-            self._words[part] = word
+            if len(self.words) >= MEMO:
+                self.words.clear()
+            self.words[part] = word
         return word
 
 

@@ -1,16 +1,21 @@
 """Where keys differ in parameters: a pure function of the set of keys.
 
 A *hole* is a place where otherwise equal keys differ. It is a parameter when it takes more than
-``few`` values, or when one of the values already is a wildcard; with fewer it is constant text.
+``few`` values, or when one of the values already is a wildcard; with fewer it is constant text,
+unless it varies freely of two other holes with few values, and twice ``few`` keys show it: a
+program that prints three switches does not have eight messages. Two holes vary *freely* if two
+values of one and two of the other come in all four combinations.
+
 Keys may differ in no more than a part ``tau`` of their constants: that is the novelty of one to
 the other (paper, eq. 1, with matched tokens for the cosine). If every hole takes twice as many
-values they may differ twice as much, and short keys in one word.
+values or varies freely of another they may differ twice as much, and short keys in one word.
 
 A *pattern* is a key with parameters. More keys open more patterns, so that keys which share a
-template go on sharing it. There are two limits to that, both for patterns with several holes: of
+template go on sharing it. There are three limits to that, all for patterns with several holes: of
 keys that have a block of words in common no more than ``CROWD`` are compared, the first by their
-text, so that other keys may crowd out those that opened a pattern and close it; and keys longer
-than ``LONGEST`` open patterns with one hole only.
+text, so that other keys may crowd out those that opened a pattern and close it; keys longer than
+``LONGEST`` open patterns with one hole only; and one of three switches may turn out to take more
+than ``few`` values, so that the other two are text again.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from functools import reduce
+from itertools import combinations
 from operator import eq, xor
 
 from .cover import Cover
@@ -89,21 +95,38 @@ def _alike_but_one(keys: set[Key]) -> Iterator[tuple[Key, int]]:
 def _several(keys: set[Key], tau: float, few: int) -> set[Key]:
     """Patterns with several new holes, in which some pair of keys differs."""
     candidates = in_common(keys, min(MORE * tau, (1 + tau) / 2), few)
-    values: dict[Key, list[set[str]]] = {one: [set() for _ in one] for one in candidates}
+    covered: dict[Key, list[Key]] = {one: [] for one in candidates}
     cover = Cover(candidates)
     for key in keys:
         for pattern in cover.all(key):
-            for taken, token in zip(values[pattern], key, strict=True):
-                taken.add(token)
-    return {pattern for pattern in candidates if _is_open(values[pattern], tau, few)}
+            covered[pattern].append(key)
+    return {pattern for pattern in candidates if _is_open(covered[pattern], tau, few)}
 
 
-def _is_open(values: list[set[str]], tau: float, few: int) -> bool:
-    holes = [taken for taken in values if len(taken) > 1]
-    constants = sum(taken != {WILD} for taken in values)
-    if len(holes) <= tau * constants:
-        return all(_is_parameter(taken, few) for taken in holes)
-    return all(len(taken) > MORE * few for taken in holes)
+def _is_open(keys: list[Key], tau: float, few: int) -> bool:
+    columns = list(zip(*keys, strict=True))
+    values = [set(column) for column in columns]
+    holes = [place for place, taken in enumerate(values) if len(taken) > 1]
+    narrow = [place for place in holes if not _is_parameter(values[place], few)]
+    many = len(keys) >= MORE * few
+    if not all(many and _is_free(place, narrow, columns, 2) for place in narrow):
+        return False
+    near = len(holes) <= tau * sum(taken != {WILD} for taken in values)
+    return near or all(
+        len(values[place]) > MORE * few or _is_free(place, holes, columns, 1) for place in holes
+    )
+
+
+def _is_free(place: int, others: list[int], columns: list[Key], wanted: int) -> bool:
+    """Whether a place varies freely of so many others: two values each, in all combinations."""
+    found = 0
+    for other in others:
+        if other != place and found < wanted:
+            beside: defaultdict[str, set[str]] = defaultdict(set)
+            for value, neighbour in zip(columns[place], columns[other], strict=True):
+                beside[value].add(neighbour)
+            found += any(len(one & two) > 1 for one, two in combinations(beside.values(), 2))
+    return found == wanted
 
 
 def _is_parameter(values: set[str], few: int) -> bool:

@@ -14,7 +14,6 @@ from .spelling import Spelling
 from .templates import Templates
 
 _NUMBERS = {"count": np.int64, "first_seen": np.int64, "last_seen": np.int64, "usage": np.float64}
-_FLAGS = ("seeded", "folded")
 
 
 def dump(templates: Templates) -> dict[str, NDArray[Any]]:
@@ -24,12 +23,14 @@ def dump(templates: Templates) -> dict[str, NDArray[Any]]:
         name: np.array([getattr(leaf, name) for leaf in leaves], kind)
         for name, kind in _NUMBERS.items()
     }
-    for name in _FLAGS:
-        columns[name] = np.array([getattr(leaf, name) for leaf in leaves], np.bool_)
+    columns["seeded"] = np.array([leaf.seeded for leaf in leaves], np.bool_)
     texts = {
-        "leaves": [[leaf.key, *leaf.spelling, leaf.shape, leaf.example] for leaf in leaves],
+        "leaves": [
+            [leaf.key, *leaf.spelling, leaf.shape, leaf.example, leaf.folded] for leaf in leaves
+        ],
         "homes": [leaf.template.id for leaf in leaves if leaf.template],
-        "templates": [[held.id, held.key, held.aliases] for held in templates.held()],
+        "templates": [[one.id, one.key, one.aliases, one.told] for one in templates.held()],
+        "lengths": [[length, grouping.state()] for length, grouping in templates.lengths.items()],
     }
     columns["texts"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
     return columns
@@ -51,11 +52,17 @@ def restore(templates: Templates, columns: dict[str, NDArray[Any]], born: int) -
         templates.restore(template)
     for row, (saved, home) in enumerate(zip(texts["leaves"], texts["homes"], strict=True)):
         leaf = _leaf(*saved)
-        for name in (*_NUMBERS, *_FLAGS):
+        for name in (*_NUMBERS, "seeded"):
             setattr(leaf, name, columns[name][row].item())
         if leaf.key in templates.leaves or len(leaf.key) != len(held[home].key):
             raise ValueError("two leaves have one key, or a leaf is not as long as its template")
         templates.hold(leaf, held[home])
+    for length, state in texts["lengths"]:
+        leaves = templates.shelf.lengths[int(length)].values()
+        seeds = [leaf.key for leaf in leaves if leaf.seeded]
+        grouping = templates.grouping(int(length))
+        grouping.restore(state, seeds, int(length))
+        templates.shelf.tokens.update(*grouping.patterns())
     templates.settle()
 
 
@@ -66,17 +73,27 @@ def check(templates: Templates, budget: Budget, seen: int) -> None:
         raise ValueError(f"{seen} lines were seen, {known} are accounted for")
 
 
-def _template(number: int, key: list[str], aliases: list[int]) -> Template:
-    return Template(number, _words(key), aliases=[*map(int, aliases)])
+def _template(number: int, key: list[str], aliases: list[int], told: str | None) -> Template:
+    told = None if told is None else str(told)
+    return Template(number, _words(key), aliases=[*map(int, aliases)], told=told)
 
 
 def _leaf(
-    key: list[str], places: list[int], spelt: list[str], marks: list[str], shape: str, example: str
+    key: list[str],
+    places: list[int],
+    spelt: list[str],
+    marks: list[str],
+    shape: str,
+    example: str,
+    folded: list[list[str]],
 ) -> Leaf:
     spelling = Spelling(tuple(map(int, places)), _words(spelt), _words(marks))
     if not len(places) == len(spelt) == len(marks) - 1 or not _within(places, len(key)):
         raise ValueError("a leaf is not spelt as its key says")
-    return Leaf(_words(key), spelling, str(shape), str(example), 0)
+    if any(len(pattern) != len(key) for pattern in folded):
+        raise ValueError("a leaf stands for a pattern of another length")
+    patterns = tuple(map(_words, folded))
+    return Leaf(_words(key), spelling, str(shape), str(example), 0, folded=patterns)
 
 
 def _within(places: list[int], length: int) -> bool:

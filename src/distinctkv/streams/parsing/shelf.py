@@ -17,6 +17,7 @@ class Shelf:
     def __init__(self) -> None:
         self.leaves: dict[Key, Leaf] = {}
         self.lengths: defaultdict[int, dict[Key, Leaf]] = defaultdict(dict)
+        self.tokens: set[str] = set()  # of all keys, and of some that are gone
         self.n_seeds = 0
         self._near: defaultdict[tuple[int, str], list[Key]] = defaultdict(list)
 
@@ -24,6 +25,7 @@ class Shelf:
         """Keep one more leaf."""
         key = leaf.key
         self.leaves[key] = self.lengths[len(key)][key] = leaf
+        self.tokens.update(key)
         self.n_seeds += leaf.seeded
         near = self._near[_nearby(key)]
         if len(near) < NEAR:

@@ -1,47 +1,55 @@
-"""Templates that are one, except that a value was several words long in a few lines."""
+"""Templates that are one, except that a value was several words long in some lines."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from .lines import Key
 from .words import WILD
+
+Tree = dict[str, Any]  # the templates that go on with each token; one that ends is at END
+END = ""  # no token is empty
 
 
 def subsumed(
     counts: Mapping[Key, int], rare: float, gap: int, kept: Collection[Key] = ()
 ) -> dict[Key, Key]:
-    """Rare templates that a frequent one covers if one of its values is several words long.
+    """Templates that another stands for, as one of its values may be several words long.
 
-    The longer one has up to ``gap`` words more, at a wildcard that constant text follows, and the
-    frequent one has ``rare`` times its lines. Templates in ``kept`` stay what they are.
+    Of templates that differ in how many wildcards stand side by side, the shortest is for all. A
+    rare one may also have other words there, up to ``gap`` more, at a wildcard that constant text
+    follows, if the frequent one has ``rare`` times its lines. Those in ``kept`` stay what they are.
 
     >>> often, seldom = ("open", "<*>", "failed"), ("open", "my", "<*>", "failed")
     >>> subsumed({often: 20, seldom: 1}, rare=10, gap=4)
     {('open', 'my', '<*>', 'failed'): ('open', '<*>', 'failed')}
     """
-    ends: defaultdict[tuple[int, str, str], list[Key]] = defaultdict(list)
+    into = _side_by_side(key for key in counts if key not in kept)
+    totals: Counter[Key] = Counter()
     for key, count in counts.items():
-        if count >= rare and WILD in key[:-1]:
-            ends[len(key), key[0], key[-1]].append(key)
-    into: dict[Key, Key] = {}
-    for key, count in counts.items():
-        if key in kept or not key:
-            continue
-        words = set(key)
-        wider = [
-            (counts[template], template)
-            for extra in range(1, gap + 1)
-            for first in {key[0], WILD}
-            for template in ends.get((len(key) - extra, first, key[-1]), ())
-            if counts[template] >= rare * count
-            and words.issuperset(template)
-            and _embeds(template, key)
-        ]
-        if wider:
-            into[key] = max(wider)[1]
+        totals[into.get(key, key)] += count
+    tree = _tree(key for key, count in totals.items() if count >= rare and WILD in key[:-1])
+    for key, count in totals.items():
+        if key not in kept and WILD in key:
+            wider = ((totals[one], one) for one in _shorter(tree, key, gap))
+            most = max(wider, default=(0, key))
+            if most[0] >= rare * count:
+                into[key] = most[1]
     return {key: _last(into, key) for key in into}
+
+
+def _side_by_side(keys: Iterable[Key]) -> dict[Key, Key]:
+    """Keys that are another with more wildcards beside a wildcard."""
+    shortest: dict[Key, Key] = {}
+    into: dict[Key, Key] = {}
+    for key in sorted(keys, key=lambda key: (len(key), key)):
+        before = ("", *key)
+        one = tuple(t for t, last in zip(key, before, strict=False) if t != WILD or last != WILD)
+        if (first := shortest.setdefault(one, key)) != key:
+            into[key] = first
+    return into
 
 
 def _last(into: Mapping[Key, Key], key: Key) -> Key:
@@ -50,15 +58,38 @@ def _last(into: Mapping[Key, Key], key: Key) -> Key:
     return key
 
 
-def _embeds(template: Key, key: Key) -> bool:
-    """Whether the key is the template with more words at wildcards other than the last token."""
-    spread = [0]  # how many extra words may have been taken so far
-    extra = len(key) - len(template)
-    for place, token in enumerate(template):
-        if token == WILD and place < len(template) - 1:
-            spread = list(range(spread[0], extra + 1))
-        else:
-            spread = [more for more in spread if key[place + more] == token]
-        if not spread:
-            return False
-    return extra in spread
+def _tree(keys: Iterable[Key]) -> Tree:
+    tree: Tree = {}
+    for key in keys:
+        node = tree
+        for token in key:
+            node = node.setdefault(token, {})
+        node[END] = key
+    return tree
+
+
+def _shorter(tree: Tree, key: Key, gap: int) -> Iterator[Key]:
+    """Templates that are this key with fewer words at wildcards other than the last token.
+
+    A step goes down by a token; ``spare`` are the extra words that wildcards may still take, and
+    ``whole`` says that the last step took just the token of the template.
+    """
+    length = len(key)
+    todo = [(tree, 0, gap, True)]
+    done = set()
+    while todo:
+        node, place, spare, whole = todo.pop()
+        if place == length:
+            if whole and spare < gap and END in node:
+                yield node[END]
+            continue
+        token = key[place]
+        if token != WILD and token in node:
+            todo.append((node[token], place + 1, spare, True))
+        if WILD in node:
+            below = node[WILD]
+            for more in range(min(spare, length - place - 1) + 1):
+                state = (id(below), place + more, whole := more == 0 and token == WILD)
+                if state not in done:
+                    done.add(state)
+                    todo.append((below, place + more + 1, spare - more, whole))

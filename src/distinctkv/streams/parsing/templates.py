@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from .cover import Cover
-from .grouping import Grouping
+from .grouping import Grouping, gather, work_out
 from .leaves import Leaf, Template
 from .lines import Key, Line
 from .naming import name
+from .patterns import patterns
 from .shelf import Shelf
 from .spelling import Spelling
 from .subsume import subsumed
 
 SETTLED = 64  # leaves under a pattern, after which new values are counted and not kept
 FITTED, LONG = 1 << 14, 1000  # shapes of lines remembered at most, and their characters
+TOKENS = 1 << 16  # known before those are looked for that are no longer held
 GAP = 4  # words that a value may be longer in a rare line
 
 
@@ -43,9 +44,10 @@ class Templates:
         self.born = 0  # ids given so far
         self._tau, self._few, self._rare = tau, few, rare
         self._by_id: dict[int, Template] = {}
-        self._lengths: dict[int, Grouping] = {}
+        self.lengths: dict[int, Grouping] = {}
         self._stale: set[int] = set()
         self._standing: int | None = 0
+        self._roomy = TOKENS
         self._fitted: dict[str, Leaf] = {}  # shapes of lines, by which leaf fits them
         self.folded: Callable[[Leaf], None] = lambda _: None  # told of each leaf made of others
 
@@ -79,12 +81,13 @@ class Templates:
         leaf = self.leaves.get(key)
         if leaf is not None:
             return Spot(leaf, leaf.template)
-        grouping = self._lengths.get(len(key))
-        pattern = None if grouping is None else grouping.pattern(key)
+        grouping = self.lengths.get(len(key))
+        pattern = None if grouping is None else grouping.shown.pattern(key)
         if grouping is None or pattern is None:
             return Spot()
-        template = grouping.homes.get(pattern)
-        return Spot() if template is None or template.dead else Spot(None, template, pattern)
+        home = grouping.homes.get(pattern)
+        template = None if home is None else home.heir()
+        return Spot(None, template, pattern) if template and template.leaves else Spot()
 
     def place(self, line: Line, spot: Spot, example: str, now: int) -> Leaf:
         """The leaf of a line that belongs to this spot, opened if need be."""
@@ -92,22 +95,27 @@ class Templates:
             if (shape := line.shape) != spot.leaf.shape:
                 self._fit(spot.leaf, shape, line)
             return spot.leaf
-        if (settled := self._settled(spot)) is not None:
+        grouping = self.grouping(len(line.key))
+        same = grouping.fixed is grouping.shown
+        pattern = spot.pattern if same else grouping.fixed.pattern(line.key)
+        if pattern and (settled := self._settled(pattern)) is not None:
             return settled
         leaf = Leaf.of(line, example, now)
         self.hold(leaf, spot.template)
-        grouping = self._grouping(len(line.key))
         grouping.due -= 1
         if grouping.due <= 0:
-            self._group(len(line.key))
+            self._regroup(len(line.key))
+        elif pattern is None and (latest := grouping.look(line.key)):
+            self._open_patterns(grouping, latest)
         return leaf
 
     def join(self, leaf: Leaf) -> None:
         """Take in a leaf from elsewhere: of another parser, or a seed."""
         spot = self.find(leaf.key)
         ours = spot.leaf
-        if ours is None and not leaf.seeded:
-            ours = self._settled(spot)
+        pattern = self.grouping(len(leaf.key)).fixed.pattern(leaf.key)
+        if ours is None and pattern and not leaf.seeded:
+            ours = self._settled(pattern)
         if ours is None:
             return self.hold(leaf, None if leaf.seeded else spot.template)
         self.shelf.n_seeds += leaf.seeded and not ours.seeded
@@ -120,6 +128,8 @@ class Templates:
         """Hold one more leaf, in a template of its own if it is given none."""
         (template or self._open(leaf.key)).take(leaf)
         self.shelf.put(leaf)
+        if len(self.shelf.tokens) > self._roomy:
+            self._forget_tokens()
         self._stale.add(len(leaf.key))
 
     def restore(self, template: Template) -> None:
@@ -133,11 +143,10 @@ class Templates:
         """Forget a leaf, and its template when that was its last."""
         template = leaf.template
         assert template is not None
-        leaf.template = None
         self.shelf.remove(leaf)
         self._stale.add(len(leaf.key))
         stood = template.final() is template
-        template.leaves.remove(leaf)
+        template.lose(leaf)
         if not template.leaves:
             for number in (template.id, *template.aliases):
                 self._by_id.pop(number, None)
@@ -149,10 +158,14 @@ class Templates:
 
     def fold(self, leaf: Leaf) -> Leaf | None:
         """Put a leaf and those that share its pattern into one; None if there are no others."""
-        pattern = self._grouping(len(leaf.key)).pattern(leaf.key)
-        if pattern is None or leaf.template is None:
-            return None
-        return self._fold(leaf.template, pattern)
+        pattern = self.grouping(len(leaf.key)).fixed.pattern(leaf.key)
+        return None if pattern is None else self._fold(pattern)
+
+    def regroup(self) -> None:
+        """Work out all templates, and go on from there."""
+        for length in self.shelf.lengths:
+            self._regroup(length)
+        self.settle()
 
     def settle(self) -> None:
         """Work out all templates from the leaves as they are now."""
@@ -173,30 +186,62 @@ class Templates:
                 by_key[into[template.key]].stand_for(template)
         self._standing = None
 
-    def _settled(self, spot: Spot) -> Leaf | None:
+    def _settled(self, pattern: Key) -> Leaf | None:
         """The leaf that counts new values under a pattern, once it has seen many."""
-        if spot.pattern is None or spot.template is None:
-            return None
-        leaf = self.leaves.get(spot.pattern)
+        leaf = self.leaves.get(pattern)
         if leaf is not None and leaf.folded:
             return leaf
-        load = self._grouping(len(spot.pattern)).load
-        load[spot.pattern] += 1
-        return self._fold(spot.template, spot.pattern) if load[spot.pattern] > SETTLED else None
+        load = self.grouping(len(pattern)).load
+        load[pattern] += 1
+        return self._fold(pattern) if load[pattern] > SETTLED else None
 
-    def _fold(self, template: Template, pattern: Key) -> Leaf | None:
-        cover = Cover([pattern])
-        under = [leaf for leaf in template.leaves if cover.first(leaf.key)]
+    def _fold(self, pattern: Key) -> Leaf | None:
+        known = self.grouping(len(pattern)).fixed
+        under = [self.leaves[k] for k in known.under(pattern, self.shelf.lengths[len(pattern)])]
         if len(under) < 2:
             return None
-        whole = template.fold(pattern, under)
+        template = self._merge(under)
+        covering = {one for leaf in under for one in known.opened.all(leaf.key)}
+        whole = Leaf.whole(pattern, under, tuple(sorted({pattern} | covering)))
         template.leaves.append(whole)  # so that the template outlives its other leaves
         for leaf in under:
             self.drop(leaf)
         template.leaves.remove(whole)
         self.hold(whole, template)
+        self.grouping(len(pattern)).age += 1
+        known.folded.add(pattern)
+        self.grouping(len(pattern)).shown.folded.add(pattern)
         self.folded(whole)
         return whole
+
+    def _merge(self, leaves: list[Leaf]) -> Template:
+        """One template for all that hold these leaves."""
+        held = {leaf.template.id: leaf.template for leaf in leaves if leaf.template}
+        if len(held) > 1:
+            name([[leaf for template in held.values() for leaf in template.leaves]], self._open)
+            self._standing = None
+        template = leaves[0].template
+        assert template is not None
+        return template
+
+    def _open_patterns(self, grouping: Grouping, keys: list[Key]) -> None:
+        """Open what patterns there are among some keys, long before all are grouped anew."""
+        pattern = grouping.fixed.pattern
+        free = [key for key in keys if key in self.leaves and pattern(key) is None]
+        for group in gather(free, patterns(free, self._tau, self._few)):
+            if group.patterns:
+                template = self._merge([self.leaves[key] for key in group.keys])
+                grouping.open(group.patterns, template)
+                grouping.load.update(filter(None, map(pattern, group.keys)))
+
+    def _forget_tokens(self) -> None:
+        """Know no tokens but those of leaves and patterns that are held."""
+        tokens = self.shelf.tokens
+        tokens.clear()
+        tokens.update(*self.leaves)
+        for grouping in self.lengths.values():
+            tokens.update(*grouping.patterns())
+        self._roomy = max(TOKENS, 2 * len(tokens))
 
     def _fit(self, leaf: Leaf, shape: str, line: Line) -> None:
         """Write a leaf so that it fits one more shape of line, once for each."""
@@ -212,17 +257,22 @@ class Templates:
         if leaf.template is not None:
             leaf.template.learn(leaf.spelling.under(leaf.key, leaf.template.key))
 
-    def _grouping(self, length: int) -> Grouping:
-        grouping = self._lengths.get(length)
+    def grouping(self, length: int) -> Grouping:
+        """What is known of the leaves of one length."""
+        grouping = self.lengths.get(length)
         if grouping is None:
-            grouping = self._lengths[length] = Grouping(self._few)
+            grouping = self.lengths[length] = Grouping(self._few)
         return grouping
 
+    def _regroup(self, length: int) -> None:
+        self._group(length)
+        self.lengths[length].fix(self.shelf.lengths[length])
+
     def _group(self, length: int) -> None:
-        leaves, grouping = self.shelf.lengths[length], self._grouping(length)
+        leaves, grouping = self.shelf.lengths[length], self.grouping(length)
         seeds = [key for key, leaf in leaves.items() if leaf.seeded]
-        known = [key for key, leaf in leaves.items() if leaf.folded]
-        groups = grouping.work_out(leaves, seeds, self._tau, self._few, known)
+        folded = {key: leaf.folded for key, leaf in leaves.items() if leaf.folded}
+        grouping.shown, groups = work_out(leaves, seeds, self._tau, self._few, folded)
         name([[self.leaves[key] for key in group.keys] for group in groups], self._open)
         self._standing = None
         grouping.homes = {

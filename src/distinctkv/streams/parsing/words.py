@@ -38,6 +38,7 @@ class Word(NamedTuple):
 _MARKS = r"""\s=:,;|()\[\]{}<>@"'%#!?*`"""
 _VALUE = r"""[^\s,;|"'()\[\]{}<>=]"""
 _HOST = r"[A-Za-z0-9_-]+"
+_SOURCE = r"[\w$-]+\.(?:java|kt|scala|py|rb|js|ts|go|rs|swift|cs|php|lua|m|mm|h|hpp|c|cc|cpp)"
 _DAY = r"(?:\d+[-/](?:\d+|[A-Z][a-z]{2})[-/](?:\d+[:T])?)?"
 # What a value looks like, and the text without which a word cannot have one.
 _VALUES = {
@@ -50,6 +51,7 @@ _VALUES = {
         rf"(?<![\w:]){_DAY}[0-9A-Fa-f]{{0,6}}(?:::?[0-9A-Fa-f]{{1,6}}){{2,}}(?![\w:])(?:[.,]\d+)?",
     ),
     "a host before its port": (":", r"(?<![\w.@/-])[a-z0-9-]+(?:\.[a-z0-9-]+)+(?=:\d)"),
+    "a source file before its line": (":", rf"(?<![\w./\\]){_SOURCE}(?=:\d)"),
     "a Windows path": ("\\", r"(?:[A-Za-z]:|(?<!\w)\w+|\\)?\\[^\s\"'<>|,;()\[\]]+"),
     "a path, but no /IP": (
         "/",
@@ -68,9 +70,9 @@ _named = {
     "(": re.compile(r"[A-Za-z_][A-Za-z_.]*\d[A-Za-z_.]*"),
     "=": re.compile(r"[A-Za-z_][A-Za-z_.]*\d+[A-Za-z_.]*"),
 }
-_numbered = re.compile(r"([A-Za-z_]{2,}\.)\d+")
+_numbered = re.compile(r"([A-Za-z_]{2,}\.)\d+|((?:[A-Z_]{2,}|[A-Z]?[a-z_]{2,})/)\d+(?:\.\d+)*$")
 _id = re.compile(r"(?=\D*\d)([\w-]*\w)([,;]*)")
-_name = re.compile(r"[A-Za-z_-]{2,}\d")
+_name = re.compile(rf"[A-Za-z_-]{{2,}}\d|{_SOURCE}")
 _DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
 
 
@@ -124,7 +126,7 @@ class _Cutting:
 
 
 def _spell(value: str) -> str:
-    return value if _name.fullmatch(value) else WILD
+    return value if _name.fullmatch(value) and COLLAPSED not in value else WILD
 
 
 def _parts(word: str) -> Sequence[str]:
@@ -158,9 +160,9 @@ def _cut_token(cutting: _Cutting, text: str) -> None:
     if not any(map(str.isalnum, text)):
         return cutting.mark(text)
     if numbered := _numbered.match(text):
-        stem = numbered[1][:-1]
+        stem = (numbered[1] or numbered[2])[:-1]
         cutting.token(stem, stem)
-        cutting.mark(".")
+        cutting.mark(text[len(stem)])
         text = text[len(stem) + 1 :]
     valued = any(map(str.isdigit, text))
     head = len(text) - len(text.lstrip("/" if valued else ".-+~&$/\\"))
