@@ -1,80 +1,119 @@
-"""Log lines to measure on; Drain3 is set up as in study ``logs``."""
+"""A stream of log lines without end: the templates are real, every value is fresh."""
 
 from __future__ import annotations
 
-import csv
-import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
-from string import ascii_lowercase, digits
+from string import ascii_lowercase, ascii_uppercase
+from typing import NamedTuple
 
-from distinctkv.studies.drain import drain3 as drain3
+from distinctkv.data import loghub
+from distinctkv.data.loghub import Log
 
-SENTENCES = (
-    "session opened for {} by {} on host {}",
-    "Accepted password for {} from {} port 22 ssh2",
-    "container {} moved from state {} to state {}",
-    "user {} added {} to group {} and went on",
-    "could not find module {} needed by {}",
-    "queue {} has a new consumer {} at priority 3",
-)
+CHUNK = 10_000
+CONSTANT = 0.05  # part of the lines that are without a value: all logs have some
+TAGS = (" user={}", " by {}", " for client {}", " ({})")
+Chunks = Iterator[list[tuple[str, str]]]
+_name = re.compile(r"[A-Za-z][A-Za-z_.-]{2,}")
 
 
-@dataclass(frozen=True)
-class System:
-    """Lines of one system, and the true template of each, by id and as text."""
+class Sentence(NamedTuple):
+    """A line of a real log: ``texts[0] values[0] texts[1] ... texts[-1]``, by its true template."""
 
-    name: str
-    lines: list[str]
-    groups: list[str]
+    event: str
     texts: list[str]
+    values: list[str]
+    named: bool  # whether a value is a name
+    tag: str  # what all lines of this event end with if none is
 
 
-def systems() -> list[System]:
-    """All systems under ``$DISTINCTKV_DATA/loghub_2k``."""
-    folder = Path(os.environ.get("DISTINCTKV_DATA", "data")) / "loghub_2k"
-    found = []
-    for path in sorted(folder.glob("*/*_structured.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        columns = ([row[name] for row in rows] for name in ("Content", "EventId", "EventTemplate"))
-        found.append(System(path.parent.name, *columns))
+def systems() -> list[Log]:
+    """All systems on this machine."""
+    found = [loghub.load(name) for name in loghub.present()]
     if not found:
-        raise SystemExit(f"no */*_structured.csv in {folder}; set DISTINCTKV_DATA to the data")
+        raise SystemExit(
+            "no system of Loghub is here: run distinctkv data get loghub, or let DISTINCTKV_DATA "
+            "name its folder"
+        )
     return found
 
 
-def mixed(lines: list[str], n_lines: int, torn: bool = False, seed: int = 0) -> Iterator[list[str]]:
-    """Chunks of 10,000 lines, drawn from all systems, in which no number or name comes twice.
+def mixed(logs: Iterable[Log], n_lines: int, seed: int = 0) -> Chunks:
+    """Chunks of lines, each with the event it is an occurrence of; hardly a value comes twice.
 
-    Every digit is drawn anew; in half of the lines, numbers are ids of letters and digits instead;
-    a quarter of the lines are sentences with fresh words for values. ``torn`` is a stream that no
-    program writes: in half of the lines any one word, constant or not, is a fresh word.
+    Lines are drawn from all systems. Every number in a value is drawn anew, and every value that is
+    a name is a fresh word; a line without such a value has one added at its end, as logs have that
+    say who asked. So a parser gains little by remembering lines whose digits it has taken out.
     """
     random = Random(seed)
 
-    def word(_: re.Match[str] | None = None) -> str:
-        return "".join(random.choices(ascii_lowercase, k=8))
+    def fresh(one: Sentence) -> list[str]:
+        said = [
+            _word(random) if _name.fullmatch(value) else _numbers(random, value)
+            for value in one.values
+        ]
+        return [*said, "" if one.named else one.tag.format(_word(random))]
 
-    def number(found: re.Match[str]) -> str:
-        return "".join(random.choices(digits, k=len(found[0])))
+    return _drawn(random, logs, n_lines, fresh)
 
-    def mark(found: re.Match[str]) -> str:
-        return "".join(random.choices(ascii_lowercase + digits, k=len(found[0]))) + "7"
 
-    def line() -> str:
-        if not torn and random.random() < 0.25:
-            return re.sub(r"\{\}", word, random.choice(SENTENCES))
-        fresh = number if torn or random.random() < 0.5 else mark
-        text = re.sub(r"\d+", fresh, random.choice(lines))
-        words = list(re.finditer(r"[A-Za-z]{4,}", text)) if torn else []
-        if words and random.random() < 0.5:
-            found = random.choice(words)
-            return text[: found.start()] + word() + text[found.end() :]
+def renumbered(logs: Iterable[Log], n_lines: int, seed: int = 0) -> Chunks:
+    """The same lines, but names stay what they were and none is added: numbers alone are fresh."""
+    random = Random(seed)
+    return _drawn(
+        random, logs, n_lines, lambda one: [*(_numbers(random, old) for old in one.values), ""]
+    )
+
+
+def torn(logs: Iterable[Log], n_lines: int, seed: int = 0) -> Chunks:
+    """A stream that no program writes: half the lines have one word, constant or not, fresh."""
+    random = Random(seed)
+    for chunk in mixed(logs, n_lines, seed):
+        yield [(_tear(random, text) if random.random() < 0.5 else text, one) for text, one in chunk]
+
+
+def _drawn(
+    random: Random, logs: Iterable[Log], n_lines: int, fresh: Callable[[Sentence], list[str]]
+) -> Chunks:
+    sentences = [one for log in logs for one in _sentences(log)]
+    valued = [one for one in sentences if one.values]
+    constant = [one for one in sentences if not one.values]
+
+    def line() -> tuple[str, str]:
+        if constant and random.random() < CONSTANT:
+            one = random.choice(constant)
+            return one.texts[0], one.event
+        one = random.choice(valued)
+        return "".join(map(str.__add__, one.texts, fresh(one))), one.event
+
+    for _ in range(n_lines // CHUNK):
+        yield [line() for _ in range(CHUNK)]
+
+
+def _sentences(log: Log) -> Iterator[Sentence]:
+    tags = {event: TAGS[place % len(TAGS)] for place, event in enumerate(sorted({*log.event_ids}))}
+    for line, event, template in zip(log.lines, log.event_ids, log.templates, strict=True):
+        texts = template.split("<*>")
+        found = re.fullmatch("(.*?)".join(map(re.escape, texts)), line, re.DOTALL)
+        if found and all(found.groups()):
+            values = list(found.groups())
+            named = any(map(_name.fullmatch, values))
+            yield Sentence(f"{log.system} {event}", texts, values, named, tags[event])
+
+
+def _word(random: Random) -> str:
+    first = random.choice(ascii_lowercase + ascii_uppercase)
+    return first + "".join(random.choices(ascii_lowercase, k=random.randint(4, 9)))
+
+
+def _numbers(random: Random, text: str) -> str:
+    return re.sub(r"\d+", lambda found: f"{random.randrange(10 ** len(found[0]))}", text)
+
+
+def _tear(random: Random, text: str) -> str:
+    words = list(re.finditer(r"[A-Za-z]{4,}", text))
+    if not words:
         return text
-
-    for _ in range(n_lines // 10_000):
-        yield [line() for _ in range(10_000)]
+    found = random.choice(words)
+    return text[: found.start()] + _word(random) + text[found.end() :]

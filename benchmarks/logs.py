@@ -1,221 +1,205 @@
-"""The log parser on real logs: how right, how fast, and how it compares with Drain3.
+"""How fast the log parser is beside Drain3, and how much memory it takes, one thread.
 
-One setting for all systems. Needs the folder ``loghub_2k`` in ``$DISTINCTKV_DATA``. Run ``python -m
-benchmarks.logs`` (minutes), or with ``--quick``: 100,000 mixed lines in place of 1,000,000.
+What it finds in real logs is measured by study ``logs`` (``distinctkv reproduce --only logs``).
+Here are the lines of each system of Loghub from an empty start, then a long stream of all systems
+with fresh values (``loglines.mixed``). All take turns on it, 10,000 lines at a time, so that a slow
+minute of the machine hits them all; one that has had its seconds rests. Run ``python -m
+benchmarks.logs`` (ten minutes), or with ``--quick`` (30,000 lines in place of 1,000,000).
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-import resource
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
-from itertools import product
-from random import Random
+from itertools import islice
+from multiprocessing import get_context
+from statistics import median
 from typing import Any
-
-import numpy as np
+from unittest.mock import patch
 
 from distinctkv import Concentration
+from distinctkv.data.loghub import Log
 from distinctkv.streams import LogParser
-from distinctkv.streams.parsing.scores import Scores, score
+from distinctkv.streams.parsing.intake import Intake
+from distinctkv.streams.parsing.leaves import Leaf
+from distinctkv.streams.parsing.scores import score
+from distinctkv.studies.drain import BEST, MASKED, PLAIN, Setting, drain3
 
 from .common import keep, race, short, stamp, table, timed, verdict
-from .loglines import System, drain3, mixed, systems
+from .loglines import CHUNK, mixed, renumbered, systems, torn
+from .memory import resident
 
-TAUS, FEWS, RARES = (0.2, 0.25, 0.3, 0.4, 0.5), (2, 3, 4, 5, 6), (2, 5, 10, 20, 50)
-PATIENCE = 60.0  # seconds for a rival on the mixed stream
+LIMIT, BUDGET = 1024, 5000  # clusters of Drain3, leaves of ours
+RIVALS: Mapping[str, Setting] = {
+    "Drain3": PLAIN,
+    "Drain3, limited": replace(PLAIN, limit=LIMIT),
+    "Drain3, masked": MASKED,
+    "Drain3, masked, limited": replace(MASKED, limit=LIMIT),
+}
+MASKING = ("Drain3, masked", "Drain3, masked, limited")
+PATIENCE = 40.0  # seconds of CPU for a rival on a stream
+KNOWN = 5  # chunks by which a stream is described
+GROWTH = 16.0  # MB from a tenth of the lines to all of them
+Chunks = Iterable[list[tuple[str, str]]]
+Add = Callable[[str], Any]
 Result = dict[str, Any]
 
 
-def ours(lines: Iterable[str], tau: float = 0.3, few: int = 4, rare: float = 10) -> LogParser:
-    """A parser that has seen these lines."""
-    parser = LogParser(Concentration.fixed(tau), few=few, rare=rare)
-    parser.add_many(lines)
-    return parser
+def _each(make: Callable[[], Add], lines: Iterable[str]) -> list[Any]:
+    add = make()
+    return [add(line) for line in lines]
 
 
-def judge(system: System, parser: LogParser) -> Scores:
-    """Scores of a parser that has seen the lines of a system."""
-    texts = {row.id: row.template for row in parser.templates()}
-    ids = [match.id for line in system.lines if (match := parser.match(line))]
-    return score(ids, [texts[number] for number in ids], system.groups, system.texts)
-
-
-def judge_drain3(system: System, masked: bool) -> Scores:
-    """Scores of Drain3; its texts are those of the end, every mask a wildcard."""
-    add = drain3(masked)
-    answers = [add(line) for line in system.lines]
-    texts = {answer["cluster_id"]: answer["template_mined"] for answer in answers}
-    ids = [answer["cluster_id"] for answer in answers]
-    wild = [re.sub("<[A-Z]+>", "<*>", texts[number]) for number in ids]
-    return score(ids, wild, system.groups, system.texts)
-
-
-def accuracy(found: list[System]) -> Result:
-    """All measures, by system and on average, beside Drain3's."""
-    rows: dict[str, list[Scores]] = {}
-    for system in found:
-        theirs = [judge_drain3(system, masked) for masked in (False, True)]
-        rows[system.name] = [judge(system, ours(system.lines)), *theirs]
-    mean = [Scores(*np.mean(column, axis=0)) for column in zip(*rows.values(), strict=True)]
-    head = ["", "GA", "FGA", "PA", "FTA", "found", "true", "Drain3 GA", "FGA", "masked GA", "FGA"]
-    table(head, [_line(name, *scores) for name, scores in [*rows.items(), ("average", mean)]])
-    verdict(f"GA {mean[0].ga:.4f} >= .975", mean[0].ga >= 0.975)
-    verdict(f"FGA {mean[0].fga:.4f} >= .95", mean[0].fga >= 0.95)
-    verdict(f"PA {mean[0].pa:.4f} >= .60", mean[0].pa >= 0.60)
-    return {name: [one._asdict() for one in scores] for name, scores in rows.items()}
-
-
-def _line(name: str, mine: Scores, plain: Scores, masked: Scores) -> list[str]:
-    figures = [f"{number:.3f}" for number in mine[:4]]
-    rivals = [f"{number:.3f}" for rival in (plain, masked) for number in rival[:2]]
-    return [name, *figures, f"{mine.found:.0f}", f"{mine.true:.0f}", *rivals]
-
-
-def _templates(parser: LogParser) -> list[tuple[str, int]]:
-    return sorted((row.template, row.count) for row in parser.templates())
-
-
-def order(found: list[System]) -> Result:
-    """Three shuffles, and parsers on shards that are absorbed into one."""
-    means = []
-    for seed in range(4):
-        scores = []
-        for system in found:
-            places = list(range(len(system.lines)))
-            if seed:
-                Random(seed).shuffle(places)
-            scores.append(judge(system, ours(system.lines[place] for place in places)).ga)
-        means.append(float(np.mean(scores)))
-    verdict(f"three shuffles: average GA {means[1:]}", max(means) - min(means) <= 0.01)
-    same = {}
-    for shards in (2, 4, 16):
-        parts = 0
-        for system in found:
-            whole = LogParser()
-            for shard in range(shards):
-                whole.absorb(ours(system.lines[shard::shards]))
-            parts += _templates(whole) == _templates(ours(system.lines))
-        same[shards] = parts
-        verdict(f"{shards} shards: the templates of one pass in {parts} of {len(found)} systems",
-                parts == len(found))  # fmt: skip
-    return {"shuffled": means, "same": same}
-
-
-def left_out(found: list[System]) -> Result:
-    """Each system under the numbers that are best on all the others."""
-    settings = list(product(TAUS, FEWS, RARES))
-    grid = np.array([
-        [judge(system, ours(system.lines, tau, few, rare)).ga for system in found]
-        for tau, few, rare in settings
-    ])  # fmt: skip
-    figures, chosen = [], {}
-    for column, system in enumerate(found):
-        others = np.delete(grid, column, axis=1).mean(axis=1)
-        best = int(others.argmax())
-        chosen[system.name] = settings[best]
-        figures.append(float(grid[best, column]))
-    spread = grid.mean(axis=1)
-    print(f"  chosen on the others: {sorted(set(chosen.values()))} (tau, few, rare)")
-    print(f"  average GA over all {len(settings)} settings: {spread.min():.3f}..{spread.max():.3f}")
-    verdict(f"each number chosen on the others, GA {np.mean(figures):.4f} >= .90",
-            np.mean(figures) >= 0.90)  # fmt: skip
-    return {"ga": dict(zip((one.name for one in found), figures, strict=True)), "chosen": chosen}
-
-
-def speed(found: list[System]) -> Result:
+def speed(logs: Iterable[Log]) -> Result:
     """Lines per second of CPU on each system, from an empty start, all lines one by one."""
+    contenders: dict[str, Callable[[], Add]] = {"ours": lambda: LogParser().add}
+    settings = {"Drain3": PLAIN, "Drain3, masked": MASKED, "Drain3, at its best": BEST}
+    contenders |= {name: partial(drain3, setting) for name, setting in settings.items()}
     results, rows = {}, []
-    for system in found:
-        runs: dict[str, Callable[[], Any]] = {
-            "ours": partial(_each, lambda: LogParser().add, system.lines),
-            "Drain3": partial(_each, drain3, system.lines),
-            "Drain3, masked": partial(_each, partial(drain3, True), system.lines),
-        }
-        raced = race(runs, rounds=5)
-        rates = {name: len(system.lines) / run.best.cpu for name, run in raced.items()}
-        ratios = [rates["ours"] / rates[name] for name in ("Drain3", "Drain3, masked")]
-        rows.append([system.name, *map(short, rates.values()), *(f"{one:.1f}x" for one in ratios)])
-        results[system.name] = rates
-    table(["lines/s", "ours", "Drain3", "masked", "is faster", "than masked"], rows)
+    for log in logs:
+        raced = race(
+            {name: partial(_each, make, log.lines) for name, make in contenders.items()}, rounds=5
+        )
+        rates = {name: len(log.lines) / run.best.cpu for name, run in raced.items()}
+        ratios = [f"{rates['ours'] / rates[name]:.1f}x" for name in settings]
+        rows.append([log.system, *map(short, rates.values()), *ratios])
+        results[log.system] = rates
+    table(["lines/s", *contenders, *(f"/{name}" for name in settings)], rows)
     worst = min(one["ours"] / one["Drain3, masked"] for one in results.values())
-    verdict(f"at least {worst:.1f}x Drain3 with its example masking, on every system", worst >= 2)
+    verdict(f"{worst:.1f}x Drain3 with its example masking on every system >= 2x", worst >= 2)
     return results
 
 
-def _each(make: Callable[[], Callable[[str], Any]], lines: Iterable[str]) -> None:
-    add = make()
-    for line in lines:
-        add(line)
+def stream(what: str, make: Callable[[], Chunks], patience: float = PATIENCE) -> Result:
+    """A stream: what it is like for each parser, and their speed on it."""
+    print(f"\n{what}")
+    found = describe(list(islice(make(), KNOWN)))
+    contenders = {"ours": LogParser().add} | {
+        name: drain3(setting) for name, setting in RIVALS.items()
+    }
+    times = alternate(contenders, make(), patience)
+    rows = []
+    for name, spent in times.items():
+        n_chunks, tail = len(spent), max(1, len(spent) // 20)
+        found[name] |= {
+            "lines": CHUNK * n_chunks,
+            "rate": CHUNK * n_chunks / sum(spent),
+            "at the end": CHUNK / median(spent[-tail:]),
+            "ours is faster": sum(spent) / sum(times["ours"][:n_chunks]),
+        }
+        one = found[name]
+        rows.append([name, f"{one['GA']:.3f}", f"{one['FGA']:.3f}", one["groups"],
+                     *(short(one[key]) for key in ("lines", "rate", "at the end")),
+                     f"{one['ours is faster']:.2f}x"])  # fmt: skip
+    table(["", "GA", "FGA", "groups", "lines", "lines/s", "at the end", "ours is faster"], rows)
+    print(f"  {found['events']} events; ours knows {found['remembered']:.1%} of the lines by their "
+          f"form (this, GA and groups: at most {KNOWN * CHUNK:,} lines)")  # fmt: skip
+    return found | {"times": times}
 
 
-def stream(found: list[System], n_lines: int, torn: bool) -> Result:
-    """A long stream of fresh values: ours on all of it, Drain3 for a minute of CPU."""
-    lines = [line for system in found for line in system.lines]
-    chunks = partial(mixed, lines, n_lines, torn)
-    parser = LogParser()
-    mine = _run(parser.add, chunks(), float("inf"))
-    result = {"ours": mine, "leaves": parser.n_leaves, "templates": len(parser)}
-    result["settle"] = timed(parser.templates)[1].cpu
-    result["megabytes"] = _megabytes()
-    _run(parser.add, mixed(lines, 2 * n_lines, torn, seed=1), float("inf"))
-    result["leaves, three times"], result["megabytes, three times"] = parser.n_leaves, _megabytes()
-    rivals = {"masked": drain3(True), "masked, 1,024 at most": drain3(True, limit=1024)}
-    for name, add in rivals.items():
-        result[name] = _run(add, chunks(), PATIENCE)
-    rows = [[name, short(run["lines"]), short(run["rate"]), short(run["last"]),
-             f"{mine['rate'] / run['rate']:.1f}x"]
-            for name, run in result.items() if isinstance(run, dict)]  # fmt: skip
-    table(["", "lines", "lines/s", "at the end", "ours is faster"], rows)
-    print(f"  {result['leaves']:,} leaves, {result['templates']:,} templates, worked out in "
-          f"{result['settle']:.1f} s; {result['megabytes']:.0f} MB at most\n  after three times as "
-          f"many lines: {result['leaves, three times']:,} leaves, "
-          f"{result['megabytes, three times']:.0f} MB at most")  # fmt: skip
-    return result
-
-
-def _megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def _run(add: Callable[[str], Any], chunks: Iterable[list[str]], patience: float) -> Result:
-    spent, n_lines, rates = 0.0, 0, []
+def alternate(contenders: Mapping[str, Add], chunks: Chunks, patience: float) -> Result:
+    """Seconds of CPU of each contender for each chunk; ours takes all of them."""
+    times: dict[str, list[float]] = {name: [] for name in contenders}
     for chunk in chunks:
-        time = timed(partial(_each, lambda: add, chunk))[1].cpu
-        spent, n_lines = spent + time, n_lines + len(chunk)
-        rates.append(len(chunk) / time)
-        if spent > patience:
-            break
-    tenth = max(1, len(rates) // 10)
-    return {"lines": n_lines, "rate": n_lines / spent, "first": rates[0],
-            "last": float(np.mean(rates[-tenth:]))}  # fmt: skip
+        lines = [line for line, _ in chunk]
+        for name, add in contenders.items():
+            if name == "ours" or sum(times[name]) < patience:
+                times[name].append(timed(partial(_each, lambda add=add: add, lines))[1].cpu)
+    return times
+
+
+def describe(chunks: Chunks) -> Result:
+    """How well each parser groups a stream, and how many lines ours knows by their form."""
+    lines, events = zip(*(pair for chunk in chunks for pair in chunk), strict=True)
+    known = 0
+    recall = Intake.recall
+
+    def counted(intake: Intake, line: str) -> tuple[str, str, Leaf | None]:
+        nonlocal known
+        answer = recall(intake, line)
+        known += answer[2] is not None
+        return answer
+
+    parser = LogParser()
+    with patch.object(Intake, "recall", counted):
+        ids = [parser.add(line).id for line in lines]
+    parser.templates()
+    groups: dict[str, list[Any]] = {"ours": [parser.resolve(number) for number in ids]}
+    for name, setting in RIVALS.items():
+        groups[name] = [one["cluster_id"] for one in _each(partial(drain3, setting), lines)]
+    found: Result = {"remembered": known / len(lines), "events": len(set(events))}
+    for name, each in groups.items():
+        scores = score(each, events, events, events)
+        found[name] = {"GA": scores.ga, "FGA": scores.fga, "groups": scores.found}
+    return found
+
+
+def growth(n_lines: int, budget: int | None) -> list[tuple[int, float, int, int]]:
+    """Lines, resident megabytes, leaves and templates as a stream passes, in a fresh process."""
+    parser = LogParser(Concentration.fixed(0.3, budget) if budget else None)
+    found = []
+    for done, chunk in enumerate(mixed(systems(), n_lines), start=1):
+        for line, _ in chunk:
+            parser.add(line)
+        if done * CHUNK in (max(CHUNK, n_lines // 10), n_lines // 2, n_lines):
+            found.append((done * CHUNK, resident(), parser.n_leaves, len(parser)))
+    return found
+
+
+def memory(n_lines: int) -> Result:
+    """Whether the memory taken stays what it is, with a budget and without."""
+    print("\nmemory of ours on the same stream, in a process of its own")
+    cases = {"no budget": None, f"{BUDGET:,} leaves": BUDGET}
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        jobs = {name: pool.submit(growth, n_lines, budget) for name, budget in cases.items()}
+        found = {name: job.result() for name, job in jobs.items()}
+    table(["", "lines", "MB resident", "leaves", "templates"],
+          [[name, short(lines), f"{size:.0f}", leaves, templates]
+           for name, rows in found.items() for lines, size, leaves, templates in rows])  # fmt: skip
+    for name, rows in found.items():
+        more = rows[-1][1] - rows[0][1]
+        verdict(f"{name}: from {short(rows[0][0])} to {short(n_lines)} lines {more:+.1f} MB <= "
+                f"{GROWTH:g} MB", more <= GROWTH)  # fmt: skip
+    return found
+
+
+def judge(found: Result) -> None:
+    """The figures that are asked of the long stream."""
+    faster, slower = sorted(MASKING, key=lambda name: found[name]["ours is faster"])
+    for name, which in ((faster, "faster"), (slower, "slower")):
+        ratio = found[name]["ours is faster"]
+        verdict(
+            f"{ratio:.2f}x the {which} Drain3 with its example masking ({name}) >= 5x", ratio >= 5
+        )
+    spent = found["times"]["ours"]
+    warm, last = median(spent[1:6]), median(spent[-5:])
+    verdict(f"at the end {last / warm:.2f}x as long for a line as after the first 10,000 <= 1.5x",
+            last <= 1.5 * warm)  # fmt: skip
+    share = found["remembered"]
+    verdict(f"ours knows {share:.1%} of the lines by their form < 10%", share < 0.1)
 
 
 def main() -> None:
     """Measure everything and print it."""
     parser = argparse.ArgumentParser(prog="benchmarks.logs", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="100,000 mixed lines")
-    n_lines = 100_000 if parser.parse_args().quick else 1_000_000
-    facts = stamp("drain3")
-    print("  setting: tau .3, few 4, rare 10; Drain3: its defaults, and its example masking\n")
-    found = systems()
-    result: Result = {"machine": facts, "accuracy": accuracy(found), "order": order(found)}
-    result["left out"] = left_out(found)
-    print()
-    result["speed"] = speed(found)
-    print(f"\n{short(n_lines)} mixed lines with fresh values")
-    result["mixed"] = one = stream(found, n_lines, torn=False)
-    faster = one["ours"]["rate"] / one["masked"]["rate"]
-    verdict(f"{faster:.1f}x Drain3 with its example masking >= 5x", faster >= 5)
-    slower = one["ours"]["first"] / one["ours"]["last"]
-    verdict(f"from the first 10,000 lines to the last, {slower:.2f}x slower <= 1.5x", slower <= 1.5)
-    grown = one["megabytes, three times"] - one["megabytes"]
-    verdict(f"from {short(n_lines)} to {short(3 * n_lines)} lines, {grown:.0f} MB more <= 16",
-            grown <= 16)  # fmt: skip
-    print(f"\n{short(n_lines)} torn lines, in which any word may be fresh (no target)")
-    result["torn"] = stream(found, n_lines, torn=True)
+    parser.add_argument("--quick", action="store_true", help="30,000 lines")
+    quick = parser.parse_args().quick
+    n_lines, n_more = (30_000, 10_000) if quick else (1_000_000, 100_000)
+    facts, logs = stamp("drain3"), systems()
+    print(f"  ours: its defaults; Drain3: {PLAIN}; limited: {LIMIT:,} clusters at most;\n"
+          f"  at its best: {BEST}\n")  # fmt: skip
+    result: Result = {"machine": facts, "speed": speed(logs)}
+    what = f"{short(n_lines)} lines, numbers and names fresh: memory of lines helps little"
+    result["mixed"] = found = stream(what, partial(mixed, logs, n_lines))
+    judge(found)
+    result["memory"] = memory(n_lines)
+    others = {"numbers alone are fresh": renumbered, "any word may be fresh": torn}
+    for name, make in others.items():
+        what = f"{short(n_more)} lines, {name} (no target)"
+        result[name] = stream(what, partial(make, logs, n_more))
     keep("logs", result)
 
 

@@ -53,4 +53,4 @@ def test_the_bare_rule_is_drawn_by_what_makes_lines_alike(hdfs):
 
 
 def test_the_bare_rule_is_told_in_words(hdfs):
-    assert "Bags of words, tau 0.55: GA 1.000, 4.000 templates" in logs.pictures(hdfs)[1].alt
+    assert "Bags of words, tau 0.55: GA 1.000, 4 templates" in logs.pictures(hdfs)[1].alt

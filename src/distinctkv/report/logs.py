@@ -9,13 +9,14 @@ from ..studies.result import Result, Row
 from ..studies.tallies import RULES, TAUS, at
 from . import svg
 from .picture import Picture, ring, spaced
-from .words import claim_on, number
+from .words import claim_on, number, spread
 
 # How each parser is drawn: colour, mark, whether it is filled.
 STYLES = {
     "bare_30": ("paper", "^", False),
     "drain3": ("added", "s", False),
     "drain3_masked": ("added", "s", True),
+    "drain3_best": ("added", "D", True),
     "ours": ("cache", "o", True),
 }
 STROKES = {"numbers_alike": "-", "in_place": "--", "bags": ":"}
@@ -78,7 +79,7 @@ def by_threshold(result: Result) -> Picture:
     """The bare rule on HDFS."""
     said = "; ".join(
         f"{row.label}: GA {number(row.measures['HDFS GA'].mean)}, "
-        f"{number(row.measures['HDFS found'].mean)} templates"
+        f"{spread(row.measures['HDFS found'])} templates"
         for row in result.tables["bare"]
     )
     return Picture(

@@ -18,6 +18,11 @@ from .result import Role
 Parse = tuple[Sequence[Hashable], Sequence[str]]
 TAU, FEW, RARE = 0.3, 4, 10.0  # the parser's defaults
 BEST, PAPER = 0.3, 0.69  # tau of the bare rule: a good one, and that of the paper's numbers
+DRAINS = (
+    ("drain3", "Drain3", drain.PLAIN),
+    ("drain3_masked", "Drain3, masked", drain.MASKED),
+    ("drain3_best", "Drain3, at its best", drain.BEST),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,22 @@ def grouped(lines: Sequence[str], tau: float, few: int, rare: float) -> Sequence
     return ours(lines, tau, few, rare)[0]
 
 
+def shards_agree(lines: Sequence[str], n_shards: int) -> bool:
+    """Whether parsers on shards, absorbed into one, have the templates of one pass.
+
+    >>> shards_agree(["open a1", "open b2", "shut"], 2)
+    True
+    """
+    whole, parts = LogParser(), LogParser()
+    whole.add_many(lines)
+    for shard in range(n_shards):
+        one = LogParser()
+        one.add_many(lines[shard::n_shards])
+        parts.absorb(one)
+    found = ([(row.template, row.count) for row in one.templates()] for one in (whole, parts))
+    return sorted(next(found)) == sorted(next(found))
+
+
 def words_in_place(lines: Sequence[str], tau: float) -> Parse:
     """The bare rule, with all words that have a digit taken for one."""
     groups = wordwise.numbers_alike(lines, tau)
@@ -59,17 +80,9 @@ def words_in_place(lines: Sequence[str], tau: float) -> Parse:
 
 def contenders() -> tuple[Parser, ...]:
     """All of them; Drain3 is an optional dependency."""
-    gone = "" if drain.present() else "drain3"
     return (
         Parser("ours", "LogParser (ours)", f"tau {TAU}, few {FEW}, rare {RARE:g}", ours, "cache"),
-        Parser("drain3", "Drain3", "its defaults", drain.parse, absent=gone),
-        Parser(
-            "drain3_masked",
-            "Drain3, masked",
-            "its example masking",
-            partial(drain.parse, masked=True),
-            absent=gone,
-        ),
+        *(_drain3(*one) for one in DRAINS),
         *(
             Parser(
                 f"bare_{100 * tau:.0f}",
@@ -81,6 +94,11 @@ def contenders() -> tuple[Parser, ...]:
             for tau in (BEST, PAPER)
         ),
     )
+
+
+def _drain3(name: str, label: str, setting: drain.Setting) -> Parser:
+    parse = partial(drain.parse, setting=setting)
+    return Parser(name, label, str(setting), parse, absent="" if drain.present() else "drain3")
 
 
 def judge(log: Log, order: Sequence[int], parse: Callable[[Sequence[str]], Parse]) -> Scores:

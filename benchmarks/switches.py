@@ -1,0 +1,124 @@
+"""The rules of the log parser, made so that each can be turned off."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from math import inf
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from distinctkv import Concentration
+from distinctkv.data.loghub import Log
+from distinctkv.streams import LogParser
+from distinctkv.streams.parsing import lines, patterns, subsume, templates, words
+from distinctkv.streams.parsing.lines import Key
+from distinctkv.streams.parsing.scores import score
+from distinctkv.studies.parsers import FEW, RARE, TAU
+
+NEVER = re.compile(r"(?!)()()")
+
+
+def _uncut(word: str) -> words.Word:
+    token = words.WILD if any(map(str.isdigit, word)) else word
+    return words.Word((token,), (token,), (word,), ("", ""), token)
+
+
+def _none(*_: object) -> set[words.Word]:
+    return set()
+
+
+def _never_rare(
+    counts: Mapping[Key, int], _: float, gap: int, kept: Collection[Key]
+) -> dict[Key, Key]:
+    return subsume.subsumed(counts, inf, gap, kept)
+
+
+CUT = "cut words at marks"
+# Every switch, by what turns it off: the module, the name in it, and the value without it.
+OFF: dict[str, list[tuple[Any, str, Any]]] = {
+    CUT: [(lines, "cut", _uncut)],
+    "runs of dots": [(words, "_dots", NEVER)],
+    "empty brackets": [(words, "_empty", NEVER)],
+    "a number after a name and a dot": [(words, "_numbered", NEVER)],
+    "names called or assigned to": [
+        (words, "_named", {}),
+        (lines, "_digits", re.compile(r"\d+")),
+        (lines, "_leading", NEVER),
+    ],
+    "names by their dots and slashes": [(words, "_looks_named", _none)],
+    "dates": [(lines, "_date", NEVER)],
+    "units": [(lines, "_UNITS", frozenset())],
+    "quoted text": [(lines, "_quoted", NEVER)],
+    "user agents": [(lines, "_agent", NEVER)],
+    "dumps": [(lines, "_dump", NEVER)],
+    "users": [(lines, "_user", NEVER)],
+    "values side by side are one": [
+        (lines, "_fold", tuple),
+        (subsume, "_side_by_side", lambda _: {}),
+    ],
+    "one word may change": [(patterns, "_single", _none)],
+    "several words may change": [(patterns, "_several", _none)],
+    "more on more evidence": [(patterns, "MORE", float("inf"))],
+    "rare longer templates": [(templates, "subsumed", _never_rare)],
+}
+SHAPES = tuple(words._VALUES)[2:]  # what a value looks like: a switch each
+
+MARKS = tuple(OFF)[:5]
+PATHS = ("names by their dots and slashes", *(one for one in SHAPES if "path" in one))
+ADDRESSES = tuple(one for one in SHAPES if one not in PATHS and "assigned" not in one)
+TEXTS = ("quoted text", "user agents", "dumps", *(one for one in SHAPES if "assigned" in one))
+_EITHER = {
+    "words are cut at marks": MARKS,
+    "who follows 'for user' is a value": ("users",),
+    "values side by side are one": ("values side by side are one",),
+    "words that take many values are values": tuple(
+        name for name in OFF if name.endswith(("may change", "more evidence"))
+    ),
+    "a value may be longer in rare lines": ("rare longer templates",),
+}
+_KINDS = {
+    "addresses": ADDRESSES,
+    "paths and dotted names": PATHS,
+    "dates": ("dates",),
+    "units": ("units",),
+    "text in quotes and brackets": TEXTS,
+}
+# What counts as one rule, from coarse to fine: its name, and the switches that are turned with it.
+GRAINS: dict[str, dict[str, tuple[str, ...]]] = {
+    "as one would state it": {
+        **_EITHER,
+        "what looks like a value is one": tuple(one for kind in _KINDS.values() for one in kind),
+    },
+    "a kind of value": {**_EITHER, **_KINDS},
+    "a switch in the code": {name: (name,) for name in (*OFF, *SHAPES)},
+}
+
+
+class Choice(NamedTuple):
+    """Switches that are on, and the numbers: tau, few and rare."""
+
+    on: frozenset[str] = frozenset()
+    numbers: tuple[float, int, float] = (TAU, FEW, RARE)
+
+
+def parse(log: Log, choice: Choice) -> tuple[float, float]:
+    """GA and FGA of a system under a choice."""
+    with ExitStack() as changes:
+        for name in OFF.keys() - choice.on:
+            for module, attribute, value in OFF[name]:
+                changes.enter_context(patch.object(module, attribute, value))
+        shapes = {
+            name: shape
+            for name, shape in words._VALUES.items()
+            if name not in SHAPES or name in choice.on
+        }
+        changes.enter_context(patch.object(words, "_VALUES", shapes))
+        tau, few, rare = choice.numbers
+        parser = LogParser(Concentration.fixed(tau), few=few, rare=rare)
+        ids = parser.add_many(log.lines).tolist()
+        parser.templates()
+    now = {number: parser.resolve(number) for number in set(ids)}
+    found = score([now[number] for number in ids], log.templates, log.event_ids, log.templates)
+    return found.ga, found.fga
