@@ -14,7 +14,7 @@ from distinctkv.streams.files import job
 from distinctkv.cli import inputs
 job.LINES, job.LINES_PER_SLOT, inputs.CELL = 400, 0, 1 << 13
 """
-N_LINES, N_KILLS = 20_000, 4
+N_LINES, N_KILLS = 40_000, 4
 
 # The process is struck down, as by SIGKILL, a moment of its own time after some saves: a clock on
 # the wall would let it end first on a busy machine. Nobody handles SIGPROF, so that nothing ends
@@ -35,7 +35,7 @@ def harass(draw, *arguments, state):
     """Kill parses at random moments after they saved; what each of them came to."""
     ends = []
     for _ in range(N_KILLS):
-        doom = DOOM.format(saves=draw.randint(1, 3), moment=draw.uniform(1e-4, 0.02))
+        doom = DOOM.format(saves=draw.randint(1, 3), moment=draw.uniform(1e-4, 0.008))
         process = start("parse", *arguments, "--state", state, before=OFTEN + doom)
         process.communicate(timeout=120)
         ends.append(process.returncode)

@@ -1,5 +1,7 @@
 """What is remembered of lines with fresh words changes no answer."""
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,16 +12,16 @@ from distinctkv.streams.parsing.skeleton import BLANKED, Skeletons
 from tests.streams.programs import log, programs
 
 FRESH = st.text("abcdegEFklmnopqrst", min_size=3, max_size=6)
-MEANT = st.sampled_from(
-    ["user", "from", "invalid", "Monday", "June", "bytes", "hours", "UTC", "Decoy", "null", "root"]
-)
+MEANT = ["user", "from", "invalid", "Monday", "June", "bytes", "hours", "Decoy", "null", "EDST"]
+WORDS = FRESH | st.sampled_from(MEANT)
 FORMS = (
     "open {} now", "state={} at 12", "for user {} from 10.0.0.1", "[{}] took 5 {}", "{}: done",
     "{}:443 up", 'said "{} {}"', "{} 3, 2024 10:00", "{}, {}; ({}).", "invalid {} user {}", "{}=on",
+    "set {} user to {}", "ran 5 {} of {}", "on {} 3, 2024 Jan ok", "at Jan 3 10:00:00 {} {}",
 )  # fmt: skip
-LINES = st.lists(
-    st.tuples(st.sampled_from(FORMS), FRESH | MEANT, FRESH | MEANT, FRESH | MEANT), max_size=300
-).map(lambda rows: [form.format(*words) for form, *words in rows])
+LINES = st.lists(st.tuples(st.sampled_from(FORMS), WORDS, WORDS, WORDS), max_size=300).map(
+    lambda rows: [form.format(*words) for form, *words in rows]
+)
 POLICIES = [Concentration.fixed(0.3), Concentration.fixed(0.3, budget=12)]
 
 
@@ -39,6 +41,19 @@ def parsed(lines, policy, without=False):
 @given(lines=LINES)
 def test_skeletons_change_no_answer(policy, lines):
     assert parsed(lines, policy) == parsed(lines, policy, without=True)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_words_with_a_meaning_are_not_blanked(form, seed):
+    draw = random.Random(seed)
+
+    def words(meant=0.0):
+        fresh = ("".join(draw.choices("klmnopqrst", k=6)) for _ in range(3))
+        return [draw.choice(MEANT) if draw.random() < meant else word for word in fresh]
+
+    lines = [form.format(*words()) for _ in range(60)]
+    lines += [form.format(*words(meant=0.3)) for _ in range(240)]
+    assert parsed(lines, POLICIES[0]) == parsed(lines, POLICIES[0], without=True)
 
 
 @pytest.mark.parametrize("name", ["programs", "fresh"])
