@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from types import ModuleType
 
 import click
 
@@ -16,17 +17,33 @@ SHELF = Path(__file__).parent / "look-up"
 def api() -> str:
     """Every public name with its signature and docstring."""
     parts = ["# Python", "Made from the docstrings. Everything here is imported from `distinctkv`."]
-    for name in distinctkv.__all__:
-        thing = getattr(distinctkv, name)
+    return "\n\n".join(parts + names(distinctkv)) + "\n"
+
+
+def layers() -> str:
+    """The same for what trains: layers and models, then functions on tensors."""
+    from distinctkv import nn
+    from distinctkv.nn import functional
+
+    parts = ["# Layers that train", "Made from the docstrings. The first are in `distinctkv.nn`."]
+    parts += [*names(nn), "# Functions on tensors", "These are in `distinctkv.nn.functional`."]
+    return "\n\n".join(parts + names(functional)) + "\n"
+
+
+def names(module: ModuleType) -> list[str]:
+    """Every public name of a module, and what is said of it and of its methods."""
+    parts = []
+    for name in module.__all__:
+        thing = getattr(module, name)
         parts += [f"## {name}", described(name, thing)]
-        for method, member in sorted(vars(thing).items()):
+        for method, member in sorted(vars(thing).items() if isinstance(thing, type) else ()):
             if method.startswith("_") or not inspect.getdoc(member):
                 continue
             if isinstance(member, property):
                 parts.append(f"**`{method}`** (property): {inspect.getdoc(member)}")
             elif callable(getattr(thing, method)):
                 parts.append(f"### {name}.{method}\n\n{described(method, getattr(thing, method))}")
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 class Plain(str):
@@ -80,7 +97,7 @@ def cli() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"api.md": api, "cli.md": cli}
+PAGES = {"api.md": api, "nn.md": layers, "cli.md": cli}
 
 if __name__ == "__main__":
     for page, write in PAGES.items():

@@ -106,3 +106,8 @@ def test_the_same_generator_draws_the_same_batch(seed, task):
 def test_numbers_that_draw_no_sequence_are_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
         MQARTask(**wrong)
+
+
+def test_no_sequences_are_refused(rng):
+    with pytest.raises(ValueError, match="1 sequence or more, got 0"):
+        MQARTask().draw(rng, 0)

@@ -39,7 +39,7 @@ def draw(rng: np.random.Generator, longest: int = 60, dtype: torch.dtype | None 
     """A random case; one in four has a threshold that some pair meets exactly."""
     kind = str(rng.choice(KINDS))
     B, H, L = int(rng.integers(1, 3)), int(rng.integers(1, 3)), int(rng.integers(1, longest + 1))
-    D = int(rng.choice([1, 2, 3, 5, 16, 33]))
+    D = int(rng.choice([1, 2, 3, 5, 16, 33, 64, 128, 257]))
     dtype = dtype or [torch.float32, torch.float32, torch.float64][rng.integers(3)]
     tau = float(rng.choice(TAUS))
     keys = unit(torch.tensor(rows(kind, (B, L, H, D), tau, rng))).to(dtype)

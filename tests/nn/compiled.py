@@ -69,7 +69,7 @@ KERNELS = [  # types of the arguments in order, the constants, the options
     (absorb, "bwppIIIIIII", {"E": D, "R": 32}, {}),
     (refresh, "ppwbbFIII", {"E": D, "R": 32}, {}),
     (probe, "bbbppwqpppppII", STEP | {"STAGES": 3}, {"num_warps": 2}),
-    (commit, "bbbpcbppwqqqdpppppbFI", STEP | {"P": 64, "LAST": False}, {}),
+    (commit, "bbbpcbppwqqqqdpppppbFI", STEP | {"P": 64, "LAST": False}, {}),
 ]
 
 

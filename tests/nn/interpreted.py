@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 import torch
 
-from distinctkv.nn import exact
+from distinctkv.nn import exact, fast
 from distinctkv.nn.functional import SlotState, allocate, read, step, unit
 from distinctkv.nn.kernels import allocating, reading, stepping
 from distinctkv.nn.law import squared
@@ -33,6 +33,11 @@ def poison():
         return made.fill_(float("nan") if made.is_floating_point() else -(2**7) + 1)
 
     torch.Tensor.new_empty = new_empty
+
+
+def off(a, b):
+    """How far two tensors are apart; nan is as far as can be."""
+    return float((a - b).abs().nan_to_num(nan=torch.inf).max())
 
 
 def keys(kind, rng, N, L, tau):
@@ -81,17 +86,40 @@ def reads(rng):
     found = allocate(k, 0.3, mask=mask)
     lead, assign = (x.transpose(1, 2).flatten(0, 1) for x in (found.lead, found.assign))
     told = assign.int().contiguous(), (lead.cumsum(1) - lead.int()).int()
-    mass = reading.read_mass(q, k, v, *told, 0.25) - read(q, k, v, found, scale=0.25)
-    first = reading.read_first(q, k, v, *told, 0.25)
-    first = first - read(q, k, v, found, scale=0.25, mode="distinct", value="first")
-    return [float(x.abs().max()) for x in (mass, first)]
+    first = read(q, k, v, found, scale=0.25, mode="distinct", value="first")
+    return [
+        off(reading.read_mass(q, k, v, *told, 0.25), read(q, k, v, found, scale=0.25)),
+        off(reading.read_first(q, k, v, *told, 0.25), first),
+    ]
 
 
-def steps(mode, value, rng):
+def dispatched(rng):
+    """How far `read` is from itself when it goes to the kernels, which it must, in 16 bits."""
+    reading.BLOCK, reading.TILE, reading.CHUNK = 16, 16, 32
+    q, k, v, mask = (x.half() if x.is_floating_point() else x for x in batch(rng, 1, 50, 1, 2))
+    asked, gaps = [], []
+    for words in ({}, {"mode": "distinct", "value": "first"}):
+        found = allocate(k, 0.3, mask=mask)
+        want = read(q, k, v, found, scale=0.25, **words)
+        fast.LONG, fast._there = 50, lambda q: asked.append(q) or True
+        got = read(q, k, v, found, scale=0.25, **words)
+        for other in ({"log_gate": torch.zeros_like(v[..., 0])}, {"scale": torch.ones(2)}):
+            read(q, k, v, found, **words | other)
+        q.requires_grad_()
+        read(q, k, v, found, **words)
+        q = q.detach()
+        fast.LONG = 51
+        read(q, k, v, found, **words)
+        gaps.append(off(got, want))
+    return [len(asked), *gaps]
+
+
+def steps(mode, value, rng, shut=0):
     """How far a decoded stream, and the slots it leaves, are from those in torch."""
     stepping.TILE = 16
     q, k, v, mask = batch(rng, 1, 10, 1, 2)
     gate = torch.tensor(-rng.random((1, 10, 1)))
+    gate[:, :shut] = -torch.inf
     states = [SlotState.empty(k, v, 9) for _ in range(2)]
     for x in states[1][:4]:
         x.fill_(float("nan") if x.is_floating_point() else -7)
@@ -101,12 +129,23 @@ def steps(mode, value, rng):
         now = [x[:, t : t + 1] for x in (q, k, v)]
         words |= {"log_gate": gate[:, t : t + 1], "mask": mask[:, t : t + 1]}
         want = step(*now, states[0], 0.3, **words)[0]
-        worst = max(worst, float((stepping.step(*now, states[1], tau, **words) - want).abs().max()))
+        worst = max(worst, off(stepping.step(*now, states[1], tau, **words), want))
     used = states[0].used
     for a, b in zip(states[0][:4], states[1][:4], strict=True):
-        worst = max(worst, float((a[used] - b[used]).abs().max()))
+        worst = max(worst, off(a[used], b[used]))
     counted = [int((a != b).sum()) for a, b in zip(states[0][4:], states[1][4:], strict=True)]
     return [worst, *counted]
+
+
+def refused(rng):
+    """What a state has counted after three tokens, a key of nan and one of zeros among them."""
+    q, k, v, _ = batch(rng, 1, 3, 1, 2)
+    k[0, 1], k[0, 2] = float("nan"), 0.0
+    state = SlotState.empty(k, v, 4)
+    for t in range(3):
+        now = [x[:, t : t + 1] for x in (q, k, v)]
+        out = stepping.step(*now, state, torch.full((1, 1), 0.3, dtype=torch.float64))
+    return [int(state.refused), int(state.seen), int(state.n_slots), float(out.abs().max())]
 
 
 def main():
@@ -118,6 +157,9 @@ def main():
     wrong["reads"] = reads(rng)
     for mode, value in product(("mass", "distinct"), ("mean", "first", "last")):
         wrong[f"steps {mode} {value}"] = steps(mode, value, rng)
+        wrong[f"shut {mode} {value}"] = steps(mode, value, rng, shut=4)
+    wrong["refused"] = refused(rng)
+    wrong["dispatched"] = dispatched(rng)
     print(json.dumps(wrong))
 
 

@@ -81,6 +81,7 @@ def soft_read(q, k, v, log_gate, scale, mask, causal):
                 seen = torch.ones(k.shape[1], dtype=torch.bool) if mask is None else mask[b].clone()
                 if causal:
                     seen[t + 1 :] = False
-                if seen.any():
+                blind = causal and mask is not None and not mask[b, t]
+                if seen.any() and not blind:
                     out[b, t, h] = logits.masked_fill(~seen, -inf).softmax(0) @ v[b, :, h]
     return out

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from distinctkv.nn import allocation
+from distinctkv.nn import allocation, door
 from distinctkv.nn.functional import SlotState, allocate, unit, write
 
 
@@ -118,7 +118,6 @@ def test_a_key_that_is_no_row_of_length_one_is_refused(batch, bad, monkeypatch):
 def test_routing_is_float32_under_autocast_and_in_half_precision(batch):
     keys = batch(L=50, D=16, noise=0.4, dtype=torch.float32).k
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert same(allocate(keys, 0.3), allocate(keys, 0.3))
         inside = allocate(keys, 0.3)
     assert same(inside, allocate(keys, 0.3))
     short = keys.bfloat16()
@@ -140,6 +139,8 @@ def test_the_door_says_what_is_wrong(batch):
         (r"floats \(B, L, H, D\)", {"keys": data.k[0]}),
         ("no tokens", {"keys": data.k[:, :0]}),
         ("got nan", {"tau": float("nan")}),
+        ("got nan", {"tau": torch.tensor(float("nan"))}),
+        ("tau must be a number", {"tau": torch.tensor([0.1, float("nan")])}),
         ("one per head", {"tau": torch.zeros(3)}),
         ("mask must be bool", {"mask": ids}),
         ("1 or more", {"chunk": 0}),
@@ -153,6 +154,30 @@ def test_the_door_says_what_is_wrong(batch):
     for message, words in wrong:
         with pytest.raises(ValueError, match=message):
             allocate(**({"keys": data.k, "tau": 0.1} | words))
+
+
+def test_a_tau_of_nan_that_nobody_can_look_at_refuses_all(batch, monkeypatch):
+    monkeypatch.setattr(allocation, "_at_once", lambda keys: False)
+    monkeypatch.setattr(door, "_readable", lambda numbers: False)
+    found = allocate(batch().k, torch.tensor([0.1, float("nan")]))
+    assert found.refused.tolist() == [[0, 23], [0, 23]]
+    with pytest.raises(ValueError, match="tau is nan"):
+        found.check()
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ([3, 6, 10], "begin with 0"),
+        ([0, 8, 3, 10], "never fall"),
+        ([0, 50], "at most 23"),
+        ([0.0, 3.0], "whole numbers"),
+        ([0], "got 1 numbers"),
+    ],
+)
+def test_cumulative_lengths_must_be_lengths(batch, ends, said):
+    with pytest.raises(ValueError, match=said):
+        allocate(batch(B=1).k, 0.1, sequences=torch.tensor(ends))
 
 
 def test_unit_rows_have_length_one(batch):

@@ -1,7 +1,10 @@
 """Attention mixers: how keys are made and centred, and that a window is a window."""
 
+from copy import deepcopy
+
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from distinctkv.nn.attention import (
     FullAttention,
@@ -87,6 +90,30 @@ def test_the_mean_follows_slowly_after_the_first_batches(normal):
     step = project.mean - before
     project(normal(2, 50, E) + 100)
     torch.testing.assert_close(project.mean - before, 1.9 * step, rtol=0.05, atol=0.05)
+
+
+def test_a_batch_computed_again_is_centred_as_before_and_counts_once(normal):
+    """As activation checkpointing does: gradients must be those of the first time."""
+    results = []
+    first, x = FullAttention(E, HEADS), normal(2, 30, E) + 1
+    first(normal(2, 30, E) + 1)
+    for again in (False, True):
+        mixer = deepcopy(first)
+        y = checkpoint(mixer, x, use_reentrant=False) if again else mixer(x)
+        y.square().sum().backward()
+        project = mixer.project
+        results.append((project.enter.weight.grad, project.mean, project.batches))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+def test_a_batch_that_is_not_finite_leaves_the_mean_alone(normal):
+    project = Projection(E, HEADS)
+    project(normal(2, 9, E))
+    mean = project.mean.clone()
+    project(torch.full((2, 9, E), torch.nan))
+    assert torch.equal(project.mean, mean)
+    assert project.batches == 1
 
 
 def test_without_centring_there_is_no_mean(normal):

@@ -50,6 +50,12 @@ def test_it_goes_on_from_its_state(draw):
     torch.testing.assert_close(state, last)
 
 
+def test_chunks_of_nothing_are_refused(draw):
+    *given, _ = draw(4)
+    with pytest.raises(ValueError, match="chunk must be at least 1 token, got 0"):
+        delta_rule(*given, chunk=0)
+
+
 def test_a_key_bound_again_has_the_new_value():
     k = torch.eye(2)[[0, 1, 0]].reshape(1, 3, 1, 2)
     v = torch.tensor([1.0, 5.0, 2.0]).reshape(1, 3, 1, 1)

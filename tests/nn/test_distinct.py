@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from distinctkv.nn.allocation import allocate
 from distinctkv.nn.attention import FullAttention, Heads
 from distinctkv.nn.distinct import DistinctAttention, Reading
 from distinctkv.nn.zoo import WriteGate
@@ -91,14 +92,12 @@ def test_room_grows_as_slots_open(full, seed):
 
 
 @torch.no_grad()
-def test_bytes_are_told_with_and_without_the_empty_room(full, x):
+def test_bytes_are_told_with_the_empty_room(full, x):
     mixer = DistinctAttention.retrofit(full, tau=0.2)
     state = mixer.start(2)
     mixer(x, state)
-    slots = int(state.slots.n_slots.sum())
     each = (8 + 8 + 1 + 1) * 4  # key, value, weight, count
-    rest = state.past.nbytes + 3 * state.slots.n_slots.nbytes
-    assert state.filled_nbytes == rest + slots * each
+    rest = state.past.nbytes + 4 * state.slots.n_slots.nbytes
     assert state.nbytes == rest + 2 * 2 * state.slots.capacity * each
 
 
@@ -199,3 +198,44 @@ def test_what_cannot_be_is_refused(wrong, said):
 def test_reads_that_cannot_be_are_refused(wrong, said):
     with pytest.raises(ValueError, match=said):
         Reading(**wrong)
+
+
+@pytest.mark.parametrize(("value", "size"), [("mean", 6), ("first", 4), ("last", 4)])
+def test_slots_of_fewer_bits_take_fewer_bytes(full, x, value, size):
+    """A key of 8 and a value of 8 numbers, a weight and a count of 4 bytes each."""
+    mixer = DistinctAttention.retrofit(full, 0.3, Reading(value=value))
+    mixer.slot_dtype = torch.bfloat16
+    state = mixer.start(2)
+    mixer(x, state)
+    assert state.slots.keys.dtype == torch.bfloat16
+    per_slot = sum(part[0, 0, :1].nbytes for part in state.slots[:4])
+    assert per_slot == 8 * size + 8
+
+
+def test_slots_of_fewer_bits_are_those_of_the_rounded_keys(full, x):
+    mixer = DistinctAttention.retrofit(full, 0.3)
+    mixer.slot_dtype = torch.bfloat16
+    state = mixer.start(2)
+    mixer(x, state)
+    keys = full.project(x)[1].bfloat16()
+    found = allocate(keys.float(), 0.3)
+    assert torch.equal(state.slots.n_slots, found.n_slots)
+    lead = found.lead[0, :, 0]
+    assert torch.equal(state.slots.keys[0, 0, : lead.sum()], keys[0, lead, 0])
+
+
+def test_training_rounds_nothing(full, x):
+    outputs = []
+    for kind in (None, torch.bfloat16):
+        mixer = DistinctAttention.retrofit(full, 0.3).train()
+        mixer.project.eval()  # it is shared, and its mean key must not move in between
+        mixer.slot_dtype = kind
+        outputs.append((mixer(x), mixer.eval()(x)))
+    (exact, served), (same, rounded) = outputs
+    assert torch.equal(exact, same)
+    assert not torch.equal(served, rounded)
+
+
+def test_a_slot_is_made_of_floats():
+    with pytest.raises(ValueError, match="must be a type of floats"):
+        DistinctAttention(E, HEADS, slot_dtype=torch.int8)

@@ -128,9 +128,16 @@ def test_a_context_gate_starts_as_the_plain_one():
 
 def test_distillation_is_least_when_the_gate_is_the_rule():
     lead = torch.tensor([True, False, False])
-    sure = torch.tensor([0.999, 0.001, 0.001]).log()
+    sure = torch.tensor([0.999, 0.001, 0.001]).logit()
     assert distillation(sure, lead) < distillation(sure.flip(0), lead)
-    assert distillation(torch.tensor([0.0, 0.0, -80.0]), lead).isfinite()
+    assert distillation(torch.tensor([90.0, 90.0, -90.0]), lead).isfinite()
+
+
+def test_a_gate_that_is_sure_and_wrong_hears_of_it():
+    for logit in (20.0, 200.0):
+        wrong = torch.tensor([logit, -logit], requires_grad=True)
+        distillation(wrong, torch.tensor([False, True])).backward()
+        assert wrong.grad.tolist() == pytest.approx([0.5, -0.5])
 
 
 def test_saliency_has_the_papers_number_of_weights():

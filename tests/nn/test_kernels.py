@@ -53,7 +53,28 @@ def test_the_kernels_read_what_torch_reads(wrong):
 def test_a_step_writes_and_reads_what_torch_does(wrong, mode, value):
     worst, *counted = wrong[f"steps {mode} {value}"]
     assert worst < 2e-6
-    assert counted == [0, 0, 0]
+    assert counted == [0, 0, 0, 0]
+
+
+@needs_triton
+@pytest.mark.parametrize(("mode", "value"), READS)
+def test_a_step_that_finds_only_shut_tokens_reads_0_as_torch_does(wrong, mode, value):
+    worst, *counted = wrong[f"shut {mode} {value}"]
+    assert worst < 2e-6
+    assert counted == [0, 0, 0, 0]
+
+
+@needs_triton
+def test_a_step_counts_the_keys_it_refuses(wrong):
+    assert wrong["refused"] == [2, 1, 1, 0.0]
+
+
+@needs_triton
+def test_a_long_read_in_16_bits_goes_to_the_kernels_and_no_other_does(wrong):
+    times_looked, mass, first = wrong["dispatched"]
+    assert times_looked == 2
+    assert mass < 4e-3
+    assert first < 4e-3
 
 
 @needs_triton

@@ -153,6 +153,19 @@ def test_an_unknown_word_is_refused(batch):
         read(data.q[:, :, :1], data.k, data.v, found)
 
 
+def test_tensors_that_do_not_belong_together_are_refused(batch):
+    data = batch()
+    found = allocate(data.k, 0.1)
+    wrong = [
+        ("expand it to all heads", {"log_gate": data.log_gate[..., :1]}),
+        ("allocation is for tokens", {"allocation": allocate(data.k[:, :3], 0.1)}),
+        ("q, k, v must be", {"q": data.q[..., :3]}),
+    ]
+    for said, words in wrong:
+        with pytest.raises(ValueError, match=said):
+            read(**({"q": data.q, "k": data.k, "v": data.v, "allocation": found} | words))
+
+
 def test_under_autocast_a_biased_read_is_taken_in_float32(batch):
     data = batch(dtype=torch.float32)
     found = allocate(unit(data.k), 0.1)

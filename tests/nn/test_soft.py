@@ -38,6 +38,40 @@ def test_novelty_ignores_padding(batch):
     assert (got[~data.mask] == 0).all()
 
 
+def test_what_padding_holds_does_not_matter_nor_do_its_gradients(batch):
+    data = batch(L=12)
+    mask = torch.ones(2, 12, dtype=torch.bool)
+    mask[0, 0] = mask[0, 5] = mask[1, 11] = False
+    said = []
+    for fill in (0.0, torch.nan):
+        given = [x.clone() for x in (data.q, data.k, data.v, data.log_gate)]
+        for x in given:
+            x[~mask] = fill
+            x.requires_grad_()
+        out = soft_read(*given, mask=mask)
+        new = causal_novelty(given[1], mask=mask)
+        slopes = torch.autograd.grad(out.square().sum() + new.square().sum(), given)
+        said.append([out, new, *slopes])
+    for a, b in zip(*said, strict=True):
+        assert torch.equal(a, b)
+    assert (said[0][0][~mask] == 0).all()
+
+
+def test_the_soft_door_says_what_is_wrong(batch):
+    data = batch()
+    for q, gate in ((data.q, data.log_gate[..., :1]), (torch.cat([data.q] * 2, 1), data.log_gate)):
+        with pytest.raises(ValueError, match="log_gate and v must be"):
+            soft_read(q, data.k, data.v, gate)
+    with pytest.raises(ValueError, match="0 tokens or more, got -1"):
+        hard_keep(data.log_gate, -1)
+
+
+def test_a_score_of_nan_is_never_kept():
+    scores = torch.tensor([torch.nan, 0.9, 0.5]).reshape(1, 3, 1)
+    assert hard_keep(scores, 1).flatten().tolist() == [False, True, False]
+    assert hard_keep(scores, 3).flatten().tolist() == [False, True, True]
+
+
 def test_novelty_passes_gradcheck(batch):
     assert torch.autograd.gradcheck(causal_novelty, [batch(B=1, L=7, H=1).k.requires_grad_()])
 

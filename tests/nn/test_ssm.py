@@ -77,6 +77,18 @@ def test_ssd_survives_decays_that_underflow(draw):
     assert slope.isfinite().all()
 
 
+def test_ssd_keeps_its_accuracy_over_a_long_stream_with_resets(seed):
+    """Between resets a token fades by e^-.0016: sums over the whole stream would lose that."""
+    generator = torch.Generator().manual_seed(seed)
+    L = 4000
+    x, B_, C = (torch.randn(1, L, 1, n, generator=generator) for n in (4, 8, 8))
+    dt, A = torch.full((1, L, 1), 1e-4), torch.tensor([-16.0])
+    dt[:, ::200] = 50.0
+    exact, _ = ssd(*(t.double() for t in (x, dt, A, B_, C)))
+    y, _ = ssd(x, dt, A, B_, C)
+    assert (y - exact).abs().max() < 2e-6 * exact.abs().max()
+
+
 def test_ssd_passes_gradcheck(draw):
     x, dt, A, B_, C, state = draw(5)
     assert torch.autograd.gradcheck(

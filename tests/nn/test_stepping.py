@@ -6,6 +6,7 @@ from math import inf
 import pytest
 import torch
 
+from distinctkv.nn import allocation
 from distinctkv.nn.functional import SlotState, allocate, read, step, write
 
 COMBINATIONS = list(product(("mass", "distinct"), ("mean", "first", "last"), (False, True)))
@@ -80,12 +81,22 @@ def test_a_scale_for_each_query_head_holds_in_a_step_too(batch):
     compare(data, range(1, 23), False, False, 1e-12, scale=scales)
 
 
+def test_queries_of_many_steps_have_their_gradients(batch):
+    data = batch()
+    data.q.requires_grad_()
+    found = allocate(data.k, 0.1)
+    want = read(data.q, data.k, data.v, found)
+    got, _ = walk(data, SlotState.empty(data.k, data.v, 30), range(1, 23), False, False)
+    slopes = [torch.autograd.grad(out.square().sum(), data.q)[0] for out in (got, want)]
+    torch.testing.assert_close(*slopes, rtol=0, atol=1e-12)
+
+
 def test_bytes_do_not_depend_on_the_tokens_seen(batch):
     data = batch()
     state = SlotState.empty(data.k, data.v, 30)
     before = state.nbytes
     _, state = walk(data, state, range(1, 23), False, False)
-    assert state.nbytes == before == 2 * 2 * (30 * (4 * 8 + 3 * 8 + 8 + 4) + 3 * 8)
+    assert state.nbytes == before == 2 * 2 * (30 * (4 * 8 + 3 * 8 + 8 + 4) + 4 * 8)
 
 
 def test_a_state_can_grow_be_picked_from_and_say_when_it_is_full(batch):
@@ -103,6 +114,31 @@ def test_a_state_can_grow_be_picked_from_and_say_when_it_is_full(batch):
     state.overflow[0, 0] = 3
     with pytest.raises(ValueError, match="3 novel tokens"):
         state.check()
+
+
+def test_a_state_is_made_smaller_only_where_it_is_empty(batch):
+    data = batch()
+    found = allocate(data.k, 0.1)
+    most = int(found.n_slots.max())
+    _, state = walk(data, SlotState.empty(data.k, data.v, 30), [9], False, False)
+    small = state.resized(most)
+    assert small.capacity == most
+    assert torch.equal(small.keys, state.keys[:, :, :most])
+    with pytest.raises(ValueError, match=f"{most} slots are filled"):
+        state.resized(most - 1)
+
+
+def test_keys_that_nobody_could_be_told_of_are_counted(batch, monkeypatch):
+    """As on a device, and when compiled."""
+    monkeypatch.setattr(allocation, "_at_once", lambda keys: False)
+    data = batch()
+    data.k[1, 4] = torch.nan
+    data.k[0, 15, 1] = 0.0
+    for cuts in (range(1, 23), [10]):
+        _, state = walk(data, SlotState.empty(data.k, data.v, 30), cuts, False, False)
+        assert state.refused.tolist() == [[0, 1], [1, 1]]
+        with pytest.raises(ValueError, match="3 keys were not finite rows of length one"):
+            state.check()
 
 
 def test_a_refused_step_leaves_the_slots_as_they_were(batch):

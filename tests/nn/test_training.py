@@ -15,7 +15,7 @@ from distinctkv.nn.distinct import DistinctAttention, Reading
 from distinctkv.nn.hybrid import HybridLM
 from distinctkv.nn.mamba import Mamba2
 from distinctkv.nn.training import recall, sweep, train
-from distinctkv.nn.watching import CollapseWarning, Ramp, Watch, distinct_layers
+from distinctkv.nn.watching import CollapseWarning, Ramp, Watch, distinct_layers, set_tau
 from distinctkv.nn.zoo import WriteGate
 from distinctkv.policy import Concentration
 
@@ -44,26 +44,31 @@ def cache(**settings):
     return DistinctAttention(64, Heads(count=1, size=64), **settings)
 
 
+def cache_of(width):
+    return DistinctAttention(width, Heads(count=1, size=width))
+
+
 def small():
     return HybridLM(TASK.vocabulary, 64, [cache()])
 
 
-@pytest.mark.slow
 def test_the_hybrid_recalls_what_the_backbone_alone_does_not(seed):
-    torch.manual_seed(seed)
-    hybrid = HybridLM(TASK.vocabulary, 64, [ssm(), cache()])
-    alone = HybridLM(TASK.vocabulary, 64, [ssm(), ssm()])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", CollapseWarning)
-        took = trained(hybrid, seed, steps=600)
-    trained(alone, seed, steps=took)
-    longer = MQARTask(n_items=12, repeats=7, n_keys=48, n_values=48)
-    for task in (TASK, longer):
-        assert recall(hybrid, *asked(task, seed + 1)) > 0.9
-        assert recall(alone, *asked(task, seed + 1)) < 0.4
-    recall(hybrid, *asked(longer, seed + 1))
-    slots = hybrid.mixers[1].slots_per_token * longer.n_tokens
-    assert slots < 4 * longer.n_items  # of 16 tokens an item
+    """Both run one schedule to its end. With some times the steps the backbone learns it too."""
+    models = []
+    for second in (cache, lambda: Mamba2(64, states=8, head=32, chunk=32)):
+        torch.manual_seed(seed)
+        first = Mamba2(64, states=8, head=32, chunk=32)
+        models.append(HybridLM(TASK.vocabulary, 64, [first, second()]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", CollapseWarning)
+            list(train(models[-1], batches(TASK, seed), steps=400, rate=5e-3, chance=CHANCE))
+    hybrid, alone = models
+    for task in (TASK, MQARTask(n_items=12, repeats=7, n_keys=48, n_values=48)):
+        question = asked(task, seed + 1)
+        assert recall(hybrid, *question) > 0.9
+        assert recall(alone, *question) < 0.4
+    recall(hybrid, *question)
+    assert hybrid.mixers[1].slots_per_token * task.n_tokens < 4 * task.n_items  # of 16 tokens
 
 
 @pytest.mark.slow
@@ -82,14 +87,6 @@ def test_a_write_gate_stores_little_more_than_one_slot_an_item(seed):
     assert recall(model, *question) < score + 0.02
     assert score > 0.9
     assert slots < 1.5 * TASK.n_items < layer.slots_per_token * TASK.n_tokens
-
-
-def trained(model, seed, steps):
-    """Steps until the loss is low, or all of them."""
-    for step in train(model, batches(TASK, seed), steps=600, rate=5e-3, chance=CHANCE):
-        if step.loss < 0.05 or step.step == steps - 1:
-            return step.step + 1
-    return steps
 
 
 def test_each_step_tells_loss_and_slots(seed):
@@ -115,19 +112,47 @@ def test_the_ramp_is_run_through(seed):
     assert seen == pytest.approx([0, 0, 0, 0.15, 0.3, 0.3, 0.3, 0.3])
 
 
+def test_a_batch_that_asks_nothing_teaches_nothing(seed):
+    torch.manual_seed(seed)
+    model = HybridLM(9, 16, [Mamba2(16, states=4, head=16)])
+    tokens, silent = torch.randint(9, (4, 12)), torch.full((4, 12), SILENT)
+    (step,) = train(model, [(tokens, silent)], steps=1)
+    assert step.loss == 0
+    assert all(weight.isfinite().all() for weight in model.parameters())
+
+
+def test_only_matrices_and_embeddings_are_decayed():
+    model = HybridLM(9, 16, ["diagonal", cache_of(16), Mamba2(16, states=4, head=16)])
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    decayed, rest = ({names[id(p)] for p in group["params"]} for group in training._groups(model))
+    ends = (".enter.weight", ".leave.weight", "embed.weight")
+    assert all(name.endswith(ends) for name in decayed)
+    assert not any(name.endswith(ends) for name in rest)
+    assert decayed | rest == set(names.values())
+
+
+@pytest.mark.parametrize("tau", [math.nan, -1.0, 2.5])
+def test_a_threshold_lies_between_0_and_2(tau):
+    for use in (Ramp, lambda tau: set_tau(small(), tau)):
+        with pytest.raises(ValueError, match="tau must"):
+            use(tau)
+
+
 @pytest.mark.parametrize("wrong", [(0.5, 0.5), (-0.1, 0.5), (0.2, 1.1)])
 def test_a_ramp_rises_within_training(wrong):
     with pytest.raises(ValueError, match="begin < end"):
         Ramp(0.3, *wrong)
 
 
-def watched(slots, losses):
+def watched(slots, losses, taus=None):
     """What a watch says of a layer whose slots per token went like this."""
     model = small()
     watch = Watch(model, CHANCE)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for step, (now, loss) in enumerate(zip(slots, losses, strict=True)):
+            if taus:
+                set_tau(model, taus[step])
             model.mixers[0].slots_per_token = torch.tensor(now)
             watch.look(step, loss)
     return [str(warning.message) for warning in said]
@@ -138,6 +163,21 @@ def test_a_collapse_is_announced_once_by_name_with_advice():
     assert len(said) == 1
     assert "blocks.0.mixer: slots per token fell from 0.800 to 0.190 by step 2" in said[0]
     assert "Halve tau (now 0.15" in said[0]
+
+
+def test_slots_that_fall_because_tau_rises_are_no_alarm():
+    assert not watched([0.8, 0.4, 0.15, 0.1], [CHANCE] * 4, taus=[0.0, 0.1, 0.3, 0.3])
+
+
+def test_slots_that_fall_after_the_ramp_are_one():
+    (said,) = watched([0.8, 0.4, 0.05], [CHANCE] * 3, taus=[0.0, 0.3, 0.3])
+    assert "fell from 0.400 to 0.050" in said
+
+
+def test_slots_are_compared_with_the_most_there_were():
+    """At the first look the mean key is unknown, and keys that share it are alike."""
+    (said,) = watched([0.1, 0.8, 0.15], [CHANCE] * 3)
+    assert "fell from 0.800 to 0.150" in said
 
 
 def test_few_slots_are_no_alarm_once_something_is_learned():

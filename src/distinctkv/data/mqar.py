@@ -87,6 +87,8 @@ class MQARTask:
 
     def draw(self, rng: np.random.Generator, n: int) -> TokenBatch:
         """``n`` sequences."""
+        if n < 1:
+            raise ValueError(f"draw 1 sequence or more, got {n}")
         names = self._names(rng, n)  # (N, K, 1 or 2)
         old = rng.integers(self.n_values, size=(n, self.n_items))
         shift = rng.integers(1, self.n_values, size=old.shape) if self.renewed else 0

@@ -11,6 +11,7 @@ from .distinct import DistinctAttention, Reading
 from .gates import NoveltyGate
 from .hybrid import HybridBlock, HybridLM
 from .mamba import DiagonalSSM, Mamba2
+from .mixer import Mixer
 from .zoo import WriteGate
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "HybridBlock",
     "HybridLM",
     "Mamba2",
+    "Mixer",
     "NoveltyGate",
     "Reading",
     "SlidingWindowAttention",

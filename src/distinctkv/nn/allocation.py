@@ -45,8 +45,8 @@ class Allocation(NamedTuple):
         """Raise if a key was refused or a token found no room; this waits for the device."""
         if n := int(self.refused.sum()):
             raise ValueError(
-                f"{n} keys are not finite rows of length one; use distinctkv.nn.functional.unit, "
-                "and mask padding"
+                f"{n} keys are not finite rows of length one, or their tau is nan; use "
+                "distinctkv.nn.functional.unit, and mask padding"
             )
         if n := int(self.overflow.sum()):
             raise ValueError(
@@ -89,8 +89,9 @@ def allocate(
     ``sequences`` are packed and start empty: ids (B, L), or cumulative lengths for B = 1.
     ``capacity`` bounds the slots of a stream (by default nothing can overflow). A novel token
     without room merges into the nearest slot and is counted. A key that is not finite or not of
-    length one is left out like padding and counted. On the CPU either is an error at once;
-    elsewhere `Allocation.check` raises it, so that the device need not be waited for.
+    length one, or whose tau is nan, is left out like padding and counted. On the CPU either is an
+    error at once; on a device or compiled, `Allocation.check` raises it, or `SlotState.check` for
+    what was written, so that nothing need be waited for.
 
     >>> keys = torch.eye(3)[[1, 0, 2, 0, 1, 2]].reshape(1, 6, 1, 3)
     >>> allocate(keys, tau=0.5).assign.flatten().tolist()
@@ -106,7 +107,8 @@ def allocate(
     if mask is not None:
         real = real & mask[..., None]
     length = torch.linalg.vecdot(rows, rows)
-    good = (length > LENGTHS[0] ** 2) & (length < LENGTHS[1] ** 2)
+    bars = door.taus(tau, keys)  # (B, H)
+    good = (length > LENGTHS[0] ** 2) & (length < LENGTHS[1] ** 2) & ~bars.isnan()[:, None]
     refused = (real & ~good).sum(1)
     valid = real & good
     rows = torch.where(valid[..., None], rows, 0)
@@ -117,7 +119,7 @@ def allocate(
     run = engine.operator if torch.compiler.is_compiling() else engine.run
     lead, nearest, novelty, overflow = run(
         _flat(rows),
-        door.taus(tau, keys).flatten(),
+        torch.where(bars.isnan(), 0, bars).flatten(),
         _flat(valid),
         None if sequence is None else sequence.repeat_interleave(H, 0),
         before.flatten(0, 1),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .mixer import Mixer, ShortConv, State, rms_norm
+from .mixer import Mixer, ShortConv, State, rms_norm, widened
 from .ssm import chunks, decays
 
 
@@ -66,7 +66,7 @@ def delta_rule(
     solved = torch.linalg.solve_triangular(system, given, upper=False, unitriangular=True)
     own, seen = torch.split(solved, [v.shape[-1], k.shape[-1]], -1)
     scores = left * (q @ k.mT)
-    to_end = (moves.sum(-1, keepdim=True) - moves.cumsum(-1)).exp()[..., None] * k
+    to_end = left[..., -1, :, None] * k
     S = k.new_zeros(*own[:, 0, :, 0].shape, k.shape[-1]) if state is None else state
     rows = []
     for m in range(q.shape[1]):
@@ -118,27 +118,31 @@ class GatedDeltaNet(Mixer[DeltaState]):
     def start(self, batch: int) -> DeltaState:
         """Nothing seen: zeros."""
         memory = self.dt_bias.new_zeros(batch, self.heads, self.value, self.key)
-        return DeltaState(self.conv.start(batch), memory)
+        return DeltaState(self.conv.start(batch), widened(memory))
 
-    def forward(self, x: Tensor, state: DeltaState | None = None) -> Tensor:
+    def mix(self, x: Tensor, state: DeltaState | None = None, mask: Tensor | None = None) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
         mixed, z, dt, rate = torch.split(self.enter(x), self.sizes, -1)
-        mixed, past = self.conv(mixed, None if state is None else state.past)
-        mixed = fn.silu(mixed).reshape(*x.shape[:2], self.heads, -1).to(self.dt_bias)
+        mixed, past = self.conv(mixed, None if state is None else state.past, mask)
+        mixed = widened(fn.silu(mixed).reshape(*x.shape[:2], self.heads, -1))
         q, k, v = torch.split(mixed, [self.key, self.key, self.value], -1)
+        decay = -widened(self.log_decay).exp() * fn.softplus(widened(dt) + self.dt_bias)
+        rate = widened(rate).sigmoid()
+        if mask is not None:  # nothing fades and nothing is written
+            decay, rate = (torch.where(mask[..., None], t, 0) for t in (decay, rate))
         # The triangular solve has no 16-bit form, and the state must not round away old tokens.
         with torch.autocast(x.device.type, enabled=False):
             y, memory = delta_rule(
                 fn.normalize(q, dim=-1),
                 fn.normalize(k, dim=-1),
                 v,
-                -self.log_decay.exp() * fn.softplus(dt.to(self.dt_bias) + self.dt_bias),
-                rate.to(self.dt_bias).sigmoid(),
+                decay,
+                rate,
                 chunk=min(self.chunk, x.shape[1]),
                 state=None if state is None else state.memory,
             )
         if state is not None:
             state.past, state.memory = past, memory
         y = rms_norm(y, self.norm).flatten(-2) * fn.silu(z)
-        leave: Tensor = self.leave(y)
+        leave: Tensor = self.leave(y.to(self.leave.weight))
         return leave

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import get_args
+from collections.abc import Callable
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -15,72 +15,17 @@ from ..policy import Concentration, check_metric
 from .allocation import Allocation, allocate
 from .attention import FullAttention, Heads, Projection
 from .gates import Gate
-from .mixer import Mixer, State
-from .reading import Mode, Value, read, slot_keys
+from .holding import ROOM, DistinctState
+from .holding import Reading as Reading
+from .mixer import Mixer
+from .padding import Packing
+from .reading import read, slot_keys
 from .state import SlotState
 from .stepping import step, write
 from .windowed import columns, read_near_and_far, slot_reads, visible
 
-ROOM = 64  # slots a state starts with; doubled whenever they run out
 READ = 0.1  # a slot counts as read if a query gives it this much of its weight
 ROWS = 4  # sequences of a batch whose reads teach the write gate
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """How slots are read.
-
-    ``mass`` weighs a slot by its tokens, which makes the layer attention with each key replaced
-    by its slot's; ``distinct`` counts every slot once (paper, eq. 3). ``value`` is what a slot
-    answers. ``window`` tokens, the present one among them, are read as they are and written into
-    the slots only when they leave it.
-    """
-
-    mode: Mode = "mass"
-    value: Value = "mean"
-    window: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse unknown words, and a window where there is no joint read."""
-        if self.mode not in get_args(Mode) or self.value not in get_args(Value):
-            raise ValueError(
-                f"mode is one of {get_args(Mode)} and value one of {get_args(Value)}, "
-                f"got {self.mode!r} and {self.value!r}"
-            )
-        if self.window < 0:
-            raise ValueError(f"window must be 0 or more tokens, got {self.window}")
-        if self.window and (self.mode, self.value) != ("mass", "mean"):
-            raise ValueError(
-                f"a window is read together with the mass and the mean, got mode={self.mode!r} "
-                f"and value={self.value!r}; leave the window out"
-            )
-
-
-@dataclass
-class DistinctState(State):
-    """Slots, tokens that have not left the window, and the last inputs of the convolution."""
-
-    past: Tensor  # (B, T - 1, 3 H D)
-    slots: SlotState
-    keys: Tensor  # (B, up to W - 1, H, D), tokens of the window
-    values: Tensor
-    open: Tensor  # (B, up to W - 1), which of them will be written
-    most: int = 0  # no stream has more slots than this
-
-    def room_for(self, n: int) -> None:
-        """See to it that n more tokens find room, whatever they are."""
-        if self.most + n > self.slots.capacity:
-            self.most = int(self.slots.n_slots.max())
-        if self.most + n > self.slots.capacity:
-            self.slots = self.slots.grown(max(2 * self.slots.capacity, self.most + n))
-        self.most += n
-
-    @property
-    def filled_nbytes(self) -> int:
-        """Bytes without the empty room behind the slots of each head."""
-        parts = self.slots[:4]  # one row for each slot
-        empty = self.slots.capacity * self.slots.n_slots.numel() - int(self.slots.n_slots.sum())
-        return self.nbytes - empty * sum(p[0, 0, :1].nbytes for p in parts)
 
 
 class DistinctAttention(Mixer[DistinctState]):
@@ -89,7 +34,13 @@ class DistinctAttention(Mixer[DistinctState]):
     Gradients go straight through to each token's own key. ``tau`` is a buffer, so that it may be
     ramped in training and chosen anew afterwards without a recompilation. A ``gate`` stores only
     what will be read: in training it learns from the reads (`write_loss`), in evaluation tokens
-    on which it is shut are not written. It needs a window of 1 or more.
+    on which it is shut are not written. It needs a window of 1 or more, and must judge a token by
+    what it is: how novel it is depends on what the gate let in before.
+
+    With ``slot_dtype``, torch.bfloat16 say, evaluation holds slots in fewer bits: keys are rounded
+    once, before anything is decided, and what is decided is what the rule says of them in float32.
+    Values of the first or last token are rounded too. Sums, for the mean, are not: in 16 bits a
+    slot of 256 tokens would take in no more of them.
 
     >>> mixer = DistinctAttention(width=32, concentration=Concentration.fixed(0.3))
     >>> mixer(torch.randn(1, 10, 32)).shape
@@ -106,8 +57,11 @@ class DistinctAttention(Mixer[DistinctState]):
         concentration: Concentration | None = None,
         reading: Reading | None = None,
         gate: Gate | None = None,
+        slot_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        if slot_dtype is not None and not slot_dtype.is_floating_point:
+            raise ValueError(f"slot_dtype must be a type of floats, got {slot_dtype}")
         policy = concentration or Concentration.fixed(0.15)
         if policy.bounded:
             raise ValueError(
@@ -118,11 +72,28 @@ class DistinctAttention(Mixer[DistinctState]):
         self.reading = reading or Reading()
         if gate is not None and not self.reading.window:
             raise ValueError("a gate needs a window: give reading=Reading(window=1) or more")
+        if gate is not None and gate.needs_novelty:
+            raise TypeError(
+                f"{type(gate).__name__} asks how novel a token is, which depends on what this gate "
+                "let in before; use a gate on the token alone, as WriteGate and KeyGate are"
+            )
         self.project = Projection(width, heads or Heads())
         self.register_buffer("tau", torch.tensor(policy.tau, dtype=torch.float64))
         self.gate = gate
+        self.slot_dtype = slot_dtype
         self.slots_per_token: Tensor | None = None  # of the last call without a state
-        self._reads: tuple[Tensor, Tensor] | None = None
+        self._reads: tuple[Tensor, Tensor, Packing | None] | None = None
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move or cast, but never round tau."""
+        tau = self.tau
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.tau = tau.to(self.tau.device)
+        return self
+
+    def __getstate__(self) -> dict[str, object]:
+        """All but the reads of the last batch, which hold on to its graph."""
+        return {**self.__dict__, "_reads": None}
 
     @classmethod
     def retrofit(
@@ -141,25 +112,47 @@ class DistinctAttention(Mixer[DistinctState]):
         wide = torch.promote_types(self.like.dtype, torch.float32)
         none = self.like.new_zeros(batch, 0, heads.count, heads.size, dtype=wide)
         shut = torch.zeros(batch, 0, dtype=torch.bool, device=none.device)
-        slots = SlotState.empty(none, none, ROOM)
-        return DistinctState(self.project.conv.start(batch), slots, none, none, shut)
+        slots = SlotState.empty(none.to(self.slot_dtype or wide), none, ROOM)
+        if self.reading.value != "mean":
+            slots = slots._replace(values=slots.values.to(slots.keys.dtype))
+        return DistinctState(self.project.conv.start(batch), none, none, slots, shut)
 
-    def forward(self, x: Tensor, state: DistinctState | None = None) -> Tensor:
+    def mix(
+        self, x: Tensor, state: DistinctState | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
-        q, k, v, past = self.project(x, None if state is None else state.past)
+        q, k, v, past = self.project(x, None if state is None else state.past, mask)
+        y = (self._windowed if self.reading.window else self._plain)(x, q, k, v, state, mask)
         if state is not None:
             state.past = past
-        if self.reading.window:
-            return self.project.out(self._windowed(x, q, k, v, state))
+            if x.shape[1] > 1:
+                state.fit()
+        return self.project.out(y)
+
+    def _plain(
+        self,
+        x: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: DistinctState | None,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """What `mix` reads from slots alone."""
         mode, value = self.reading.mode, self.reading.value
+        if state is not None or not self.training:
+            k = self._held(k)
+            v = v if value == "mean" else self._held(v)
         if state is not None:
             state.room_for(x.shape[1])
-            y, state.slots = step(q, k, v, state.slots, self.tau, mode=mode, value=value, scale=1.0)
-        else:
-            found = self.allocate(k)
-            self._count(found.n_slots, x.shape[1])
-            y = read(q, k, v, found, mode=mode, value=value, scale=1.0)
-        return self.project.out(y)
+            kept = k.to(state.slots.keys.dtype)
+            y, state.slots = step(
+                q, kept, v, state.slots, self.tau, mode=mode, value=value, scale=1.0, mask=mask
+            )
+            return y
+        found = self.allocate(k, mask=mask)
+        self._count(found.n_slots, x, mask)
+        return read(q, k, v, found, mode=mode, value=value, scale=1.0)
 
     def allocate(
         self, keys: Tensor, slots: SlotState | None = None, mask: Tensor | None = None
@@ -168,34 +161,53 @@ class DistinctAttention(Mixer[DistinctState]):
         return allocate(keys, self.tau, state=slots, mask=mask)
 
     def _windowed(
-        self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, state: DistinctState | None
+        self,
+        x: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: DistinctState | None,
+        mask: Tensor | None,
     ) -> Tensor:
-        """What `forward` reads with an exact window, whose tokens are written as they leave it."""
+        """What `mix` reads with an exact window, whose tokens are written as they leave it."""
         L, W = x.shape[1], self.reading.window
-        open_ = self._open(x)
+        open_, real, packing = self._open(x), mask, None
         if state is not None:
-            k, v = torch.cat([state.keys, k], 1), torch.cat([state.values, v], 1)
+            k, v, real = state.joined(k, v, mask)
             open_ = torch.cat([state.open, open_], 1)
+        if real is not None:
+            packing = Packing(real, L)
+            k, v, open_, real = *(packing.moved(t) for t in (k, v, open_)), packing.mask
+            q = packing.moved(fn.pad(q, (0, 0, 0, 0, k.shape[1] - L, 0)))[:, -L:]
+            open_ = open_ & real
         F = max(0, k.shape[1] - W + 1)  # tokens that the next query will find outside its window
-        far, written = k[:, :F], None if self.training or self.gate is None else open_[:, :F]
+        far = k[:, :F] if self.training and state is None else self._held(k[:, :F])
+        written = real if self.training or self.gate is None else open_
+        written = None if written is None else written[:, :F]
         if state is not None:
             state.room_for(F)
-            state.keys, state.values, state.open = k[:, F:], v[:, F:], open_[:, F:]
         slots = None if state is None else state.slots
-        mask = visible(L, k.shape[1], F, W, k)
-        if not F:
-            return read_near_and_far(q, columns(far, k, v, slots, written), mask)
-        found = self.allocate(far, slots, written)
-        seen = columns(slot_keys(far, found, state=slots), k, v, slots, written)
-        y = read_near_and_far(q, seen, mask)
-        if slots is not None:
-            write(slots, far, v[:, :F], found)
-        else:
-            self._count(found.n_slots, L)
+        kept = far if slots is None else far.to(slots.keys.dtype)
+        found = self.allocate(kept, slots, written) if F else None
+        keys = far if found is None else slot_keys(far, found, state=slots)
+        seen, near = columns(keys, k, v, slots, written, real), visible(L, k.shape[1], F, W, k)
+        y = read_near_and_far(q, seen, near)
+        if state is not None:
+            if found is not None:
+                write(state.slots, kept, v[:, :F], found)
+            # Copies: views would hold on to all tokens.
+            state.keys, state.values, state.open = (t[:, F:].clone() for t in (k, v, open_))
+            state.real = None if real is None else real[:, F:].clone()
+        elif found is not None:
+            self._count(found.n_slots, x, mask)
             if self.training and self.gate is not None:
                 few, keys, assign = (t[:ROWS].detach() for t in (q, seen.keys, found.assign))
-                self._reads = slot_reads(few, keys, assign, mask), x[:ROWS]
-        return y
+                self._reads = slot_reads(few, keys, assign, near, seen.weight), x, packing
+        return y if packing is None else packing.back(y)
+
+    def _held(self, rows: Tensor) -> Tensor:
+        """Keys or values as a slot will hold them."""
+        return rows if self.slot_dtype is None else rows.to(self.slot_dtype).to(rows.dtype)
 
     def _open(self, x: Tensor) -> Tensor:
         """Which tokens (B, L) the gate lets in."""
@@ -203,8 +215,9 @@ class DistinctAttention(Mixer[DistinctState]):
             return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         return self.gate.logit(torch.zeros_like(x[..., 0]), x) > 0
 
-    def _count(self, n_slots: Tensor, L: int) -> None:
-        self.slots_per_token = n_slots.detach().float().mean() / L
+    def _count(self, n_slots: Tensor, x: Tensor, mask: Tensor | None) -> None:
+        n_tokens = x.shape[1] if mask is None else mask.sum(1).float().mean()
+        self.slots_per_token = n_slots.detach().float().mean() / n_tokens
 
     def write_loss(self, asked: Tensor | None = None) -> Tensor:
         """How badly the gate foretells which tokens of the last training batch were read later.
@@ -213,9 +226,14 @@ class DistinctAttention(Mixer[DistinctState]):
         """
         if self.gate is None or self._reads is None:
             return self.project.scale.new_zeros(())
-        (reads, x), self._reads = self._reads, None
+        (reads, x, packing), self._reads = self._reads, None
+        if packing is not None:
+            x = packing.moved(x)
+            asked = packing.mask if asked is None else packing.moved(asked) & packing.mask
+        x = x[:ROWS]
         if asked is not None:
-            reads = reads * asked[: len(reads), None, :, None]
+            reads = reads * asked[:ROWS, None, :, None]
         wanted = (reads.amax((1, 2)) > READ).to(reads)  # (B, F)
         logit = self.gate.logit(torch.zeros_like(x[..., 0]), x)[:, : wanted.shape[1]]
-        return fn.binary_cross_entropy_with_logits(logit, wanted)
+        real = None if packing is None else packing.mask[:ROWS, : wanted.shape[1]].to(logit)
+        return fn.binary_cross_entropy_with_logits(logit, wanted, real)

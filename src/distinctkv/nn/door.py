@@ -21,19 +21,16 @@ def check(
     chunk: int,
     capacity: int | None,
 ) -> None:
-    """Refuse what has no meaning, by shape alone: nothing is read from the device."""
+    """Refuse what has no meaning, by shapes and what lies on the CPU: no device is waited for."""
     if keys.ndim != 4 or not keys.is_floating_point():
         raise ValueError(f"keys must be floats (B, L, H, D), got {keys.dtype} {tuple(keys.shape)}")
     if 0 in keys.shape:
         raise ValueError(f"there are no tokens to allocate in keys {tuple(keys.shape)}")
     B, L, H, D = keys.shape
-    if isinstance(tau, Tensor):
-        if tau.shape not in ((), (H,)):
-            raise ValueError(
-                f"tau must be one number or one per head ({H}), got {tuple(tau.shape)}"
-            )
-    elif isnan(tau):
-        raise ValueError("tau must be a number, got nan")
+    if isinstance(tau, Tensor) and tau.shape not in ((), (H,)):
+        raise ValueError(f"tau must be one number or one per head ({H}), got {tuple(tau.shape)}")
+    if _unknown(tau):
+        raise ValueError(f"tau must be a number, got {tau}")
     if mask is not None and (mask.shape != (B, L) or mask.dtype != torch.bool):
         raise ValueError(
             f"mask must be bool ({B}, {L}), true for real tokens, got {mask.dtype} "
@@ -49,6 +46,10 @@ def check(
                 f"sequences must be ids ({B}, {L}), or cumulative lengths when B is 1, "
                 f"got {tuple(sequences.shape)} and B = {B}"
             )
+        if sequences.is_floating_point():
+            raise ValueError(f"sequences must be whole numbers, got {sequences.dtype}")
+        if sequences.ndim == 1:
+            _check_lengths(sequences, L)
     if state is None:
         return
     if state.keys.shape[:2] != (B, H) or state.keys.shape[-1] != D:
@@ -62,6 +63,33 @@ def check(
         )
     if capacity not in (None, state.keys.shape[2]):
         raise ValueError(f"this state holds {state.keys.shape[2]} slots, got capacity={capacity}")
+
+
+def _check_lengths(cumulative: Tensor, L: int) -> None:
+    """Refuse lengths that do not run from 0 up to L at most, where a look makes nobody wait."""
+    if len(cumulative) < 2:
+        raise ValueError(
+            f"cumulative lengths are 0 and where each sequence ends, got {len(cumulative)} numbers"
+        )
+    if not _readable(cumulative):
+        return
+    ends = cumulative.tolist()
+    if ends[0] != 0 or ends != sorted(ends) or ends[-1] > L:
+        raise ValueError(
+            f"cumulative lengths must begin with 0, never fall and be at most {L}, got {ends}"
+        )
+
+
+def _unknown(tau: float | Tensor) -> bool:
+    """Whether tau is seen to be nan."""
+    if isinstance(tau, Tensor):
+        return _readable(tau) and bool(tau.isnan().any())
+    return isnan(tau)
+
+
+def _readable(numbers: Tensor) -> bool:
+    """Whether a look makes nobody wait."""
+    return numbers.is_cpu and not torch.compiler.is_compiling()
 
 
 def taus(tau: float | Tensor, keys: Tensor) -> Tensor:

@@ -65,7 +65,7 @@ def task_loss(
 def rule_loss(gate: Gate, probe: Probe, *, tau: float) -> Tensor:
     """Distillation: be open where the rule opens a slot."""
     lead = allocate(probe.keys[:, :, None], tau).lead[..., 0]
-    return distillation(log_gates(gate, probe), lead)
+    return distillation(gate.logit(_novelty(probe), probe.keys), lead)
 
 
 @torch.no_grad()

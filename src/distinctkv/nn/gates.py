@@ -21,6 +21,11 @@ FLOOR = 1e-6  # the gate of a token that a hard decision drops; its logarithm mu
 class Gate(nn.Module):
     """A probability of being kept for each token, given by its ``logit``."""
 
+    @property
+    def needs_novelty(self) -> bool:
+        """Whether the logit depends on how novel a token is, or on the tokens before it."""
+        return True
+
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """Above 0 where a token is rather kept than dropped."""
         raise NotImplementedError
@@ -83,12 +88,12 @@ def decided(logit: Tensor) -> Tensor:
     return (hard + (soft - soft.detach())).log()
 
 
-def distillation(log_gate: Tensor, lead: Tensor) -> Tensor:
-    """Cross-entropy of the gate against the rule's decisions: the upper bound of the paper.
+def distillation(logit: Tensor, lead: Tensor) -> Tensor:
+    """Cross-entropy of a gate, by its logit, with the rule's decisions: the paper's upper bound.
 
-    >>> float(distillation(torch.tensor([0.5, 0.5]).log(), torch.tensor([True, False])).exp())
+    The logit, not its logarithm: where a gate is sure and wrong it must still hear of it.
+
+    >>> float(distillation(torch.tensor([0.0, 0.0]), torch.tensor([True, False])).exp())
     2.0
     """
-    log_gate = log_gate.clamp_max(-1e-7)
-    dropped = torch.log(-torch.expm1(log_gate))
-    return -torch.where(lead, log_gate, dropped).mean()
+    return fn.binary_cross_entropy_with_logits(logit, lead.to(logit))

@@ -42,9 +42,9 @@ class HybridBlock(nn.Module):
             self.wide = nn.Linear(width, 2 * expand * width, bias=False)
             self.narrow = nn.Linear(expand * width, width, bias=False)
 
-    def forward(self, x: Tensor, state: State | None = None) -> Tensor:
+    def forward(self, x: Tensor, state: State | None = None, mask: Tensor | None = None) -> Tensor:
         """(B, L, E) to (B, L, E); tokens are added to the mixer's ``state`` if there is one."""
-        x = x + self.mixer(rms_norm(x, self.norm), state)
+        x = x + self.mixer(rms_norm(x, self.norm), state, mask)
         if self.expand:
             gate, up = self.wide(rms_norm(x, self.wide_norm)).chunk(2, -1)
             x = x + self.narrow(fn.silu(gate) * up)
@@ -56,11 +56,27 @@ class ModelState:
     """The states of all blocks, first block first."""
 
     blocks: list[State]
+    halfway: bool = False  # whether an error left only some of the blocks a token further
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors held."""
         return sum(block.nbytes for block in self.blocks)
+
+    def check(self) -> ModelState:
+        """Raise if a layer met what it could not tell at once; waits for the device."""
+        if self.halfway:
+            raise ValueError(
+                "an error left this state between two blocks; start anew, or go on from a copy "
+                "made before it (picked)"
+            )
+        for block in self.blocks:
+            block.check()
+        return self
+
+    def picked(self, rows: Tensor) -> ModelState:
+        """A copy with these rows of the batch, as beam search asks for."""
+        return ModelState([block.picked(rows) for block in self.blocks], self.halfway)
 
 
 class HybridLM(nn.Module):
@@ -93,12 +109,31 @@ class HybridLM(nn.Module):
         """The state before the first token of ``batch`` streams."""
         return ModelState([mixer.start(batch) for mixer in self.mixers])
 
-    def forward(self, tokens: Tensor, state: ModelState | None = None) -> Tensor:
-        """Logits (B, L, V) for tokens (B, L), which follow those in ``state`` and are added."""
+    def forward(
+        self, tokens: Tensor, state: ModelState | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """Logits (B, L, V) for tokens (B, L), which follow those in ``state`` and are added.
+
+        ``mask`` (B, L) is true for real tokens. Padding, wherever it stands, changes nothing; what
+        is said at it means nothing.
+        """
         x = self.embed(tokens)
-        for place, block in enumerate(self.blocks):
-            x = block(x, None if state is None else state.blocks[place])
+        if state is None:
+            for block in self.blocks:
+                x = block(x, None, mask)
+        else:
+            x = self._through(x, state, mask)
         return fn.linear(rms_norm(x, self.norm), self.embed.weight)
+
+    def _through(self, x: Tensor, state: ModelState, mask: Tensor | None) -> Tensor:
+        """What leaves the last block; an error in the first leaves every state as it was."""
+        if state.halfway:
+            state.check()
+        for place, block in enumerate(self.blocks):
+            state.halfway = place > 0
+            x = block(x, state.blocks[place], mask)
+        state.halfway = False
+        return x
 
     def step(self, token: Tensor, state: ModelState) -> Tensor:
         """Logits (B, V) after one more token (B,)."""
@@ -113,15 +148,24 @@ class HybridLM(nn.Module):
         *,
         temperature: float = 0.0,
         generator: torch.Generator | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor:
-        """``n`` tokens (B, n) that follow ``tokens``: the likeliest, or drawn at a temperature."""
+        """``n`` tokens (B, n) that follow ``tokens``: the likeliest, or drawn at a temperature.
+
+        ``mask`` (B, L) is true for the real tokens of prompts of different lengths.
+        """
         if tokens.shape[1] < 1 or n < 0 or temperature < 0:
             raise ValueError(
                 "generate needs a prompt of 1 token or more, n and temperature of 0 or more, got "
                 f"{tokens.shape[1]} tokens, n={n} and temperature={temperature}"
             )
         state = self.start(len(tokens))
-        logits = self(tokens, state)[:, -1]
+        logits = self(tokens, state, mask)
+        if mask is None:
+            logits = logits[:, -1]
+        else:  # each stream goes on from its last real token
+            last = (mask * torch.arange(mask.shape[1], device=mask.device)).argmax(1)
+            logits = logits[torch.arange(len(last), device=mask.device), last]
         said = []
         for left in range(n, 0, -1):
             said.append(_pick(logits, temperature, generator))

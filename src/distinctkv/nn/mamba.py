@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .mixer import Mixer, ShortConv, State, rms_norm
+from .mixer import Mixer, ShortConv, State, rms_norm, widened
+from .padding import Packing
 from .ssm import diagonal, ssd
 
 
@@ -61,18 +62,25 @@ class Mamba2(Mixer[Mamba2State]):
     def start(self, batch: int) -> Mamba2State:
         """Nothing seen: zeros."""
         memory = self.dt_bias.new_zeros(batch, self.sizes[-1], self.head, self.states)
-        return Mamba2State(self.conv.start(batch), memory)
+        return Mamba2State(self.conv.start(batch), widened(memory))
 
-    def forward(self, x: Tensor, state: Mamba2State | None = None) -> Tensor:
+    def mix(
+        self, x: Tensor, state: Mamba2State | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
         z, mixed, dt = torch.split(self.enter(x), self.sizes, -1)
-        mixed, past = self.conv(mixed, None if state is None else state.past)
+        mixed, past = self.conv(mixed, None if state is None else state.past, mask)
+        if self.like.dtype.itemsize < 4:  # weights of 16 bits; autocast chooses for itself
+            mixed = widened(mixed)
         inner, B, C = torch.split(fn.silu(mixed), [self.inner, self.states, self.states], -1)
         inner = inner.reshape(*x.shape[:2], -1, self.head)  # (B, L, H, P)
+        dt = fn.softplus(widened(dt) + self.dt_bias)
+        if mask is not None:  # a step of no length leaves the state alone
+            dt = torch.where(mask[..., None], dt, 0)
         y, memory = ssd(
             inner,
-            fn.softplus(dt.to(self.dt_bias) + self.dt_bias),
-            -self.log_decay.exp(),
+            dt,
+            -widened(self.log_decay).exp(),
             B[:, :, None],
             C[:, :, None],
             chunk=min(self.chunk, x.shape[1]),
@@ -81,7 +89,7 @@ class Mamba2(Mixer[Mamba2State]):
         if state is not None:
             state.past, state.memory = past, memory
         y = (y + self.skip[:, None] * inner).flatten(-2)
-        leave: Tensor = self.leave(rms_norm(y * fn.silu(z), self.norm))
+        leave: Tensor = self.leave(rms_norm(y * fn.silu(z), self.norm).to(self.leave.weight))
         return leave
 
 
@@ -113,22 +121,43 @@ class DiagonalSSM(Mixer[DiagonalState]):
 
     def start(self, batch: int) -> DiagonalState:
         """Nothing seen: zeros."""
-        zeros = self.read.new_zeros(batch, *self.read.shape)
+        zeros = widened(self.read.new_zeros(batch, *self.read.shape))
         return DiagonalState(torch.view_as_complex(zeros))
 
-    def forward(self, x: Tensor, state: DiagonalState | None = None) -> Tensor:
+    def mix(
+        self, x: Tensor, state: DiagonalState | None = None, mask: Tensor | None = None
+    ) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
-        rates = torch.complex(-self.log_decay.exp(), self.frequency)
-        A = (rates * self.log_step.exp()).exp()
-        y, memory = diagonal(
-            x.to(self.read),
-            A,
-            (A - 1) / rates,  # the input is held between two tokens
-            torch.view_as_complex(self.read),
-            chunk=min(self.chunk, x.shape[1]),
-            state=None if state is None else state.memory,
-        )
+        memory = (self.start(len(x)) if state is None else state).memory
+        if mask is None:
+            y, memory = self._run(x, memory)
+        else:
+            y, memory = self._run_masked(x, memory, mask)
         if state is not None:
             state.memory = memory
         y = fn.gelu(y + self.skip * x)
-        return fn.glu(self.leave(y), -1)
+        return fn.glu(self.leave(y.to(self.leave.weight)), -1)
+
+    def _run(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """What the oscillators give for tokens (B, L, E), and where they are then."""
+        rates = torch.complex(-widened(self.log_decay).exp(), widened(self.frequency))
+        A = (rates * widened(self.log_step).exp()).exp()
+        held = (A - 1) / rates  # the input is held between two tokens
+        read = torch.view_as_complex(widened(self.read))
+        x = x.to(read.real.dtype)
+        return diagonal(x, A, held, read, chunk=min(self.chunk, x.shape[1]), state=memory)
+
+    def _run_masked(self, x: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The same without padding, over which the oscillators would swing on.
+
+        Streams with as many real tokens go together; to know which, the device is waited for.
+        """
+        packing = Packing(mask, x.shape[1])
+        x, lengths = packing.moved(x), mask.sum(1)
+        y, memory = torch.zeros_like(widened(x)), memory.clone()
+        for n in sorted(set(lengths.tolist())):
+            rows = (lengths == n).nonzero()[:, 0]
+            if n:
+                part, now = self._run(x[rows, -n:], memory[rows])
+                y[rows, -n:], memory[rows] = part, now
+        return packing.back(y), memory

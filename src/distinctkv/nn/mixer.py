@@ -1,18 +1,23 @@
 """What every mixer is: a layer over tokens that can also go token by token, and say what it holds.
 
 The contract, for each mixer in evaluation mode: cutting a stream anywhere and carrying the state
-over changes no output by more than 1e-5; a token changes no output before it.
+over changes no output by more than 1e-5; a token changes no output before it. (Only at tau = 0 may
+a cut move more: keys must then be equal to the last bit, and products of another shape differ
+there.) Weights may have 16 bits; states and sums have 32 or more.
 """
 
 # B streams, L tokens, E channels, T taps
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from copy import copy
+from typing import Generic, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
+
+from .padding import Packing, checked
 
 
 class State:
@@ -22,6 +27,20 @@ class State:
     def nbytes(self) -> int:
         """Bytes of all tensors held."""
         return sum(getattr(part, "nbytes", 0) for part in vars(self).values())
+
+    def check(self) -> Self:
+        """Raise if something went wrong of which nobody could be told at once."""
+        return self
+
+    def picked(self, rows: Tensor) -> Self:
+        """A copy with these rows of the batch, as beam search asks for."""
+        new = copy(self)
+        for name, part in vars(self).items():
+            if isinstance(part, Tensor):
+                setattr(new, name, part.index_select(0, rows))
+            elif hasattr(part, "picked"):
+                setattr(new, name, part.picked(rows))
+        return new
 
 
 S = TypeVar("S", bound=State)
@@ -34,9 +53,23 @@ class Mixer(nn.Module, Generic[S]):
         """The state before the first token of ``batch`` streams."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor, state: S | None = None) -> Tensor:
-        """Outputs for (B, L, E) tokens, which follow those in ``state`` and are added to it."""
+    def mix(self, x: Tensor, state: S | None = None, mask: Tensor | None = None) -> Tensor:
+        """What `forward` gives for one token or more, 0 where there is padding; ours to write."""
         raise NotImplementedError
+
+    def forward(self, x: Tensor, state: S | None = None, mask: Tensor | None = None) -> Tensor:
+        """Outputs for (B, L, E) tokens, which follow those in ``state`` and are added to it.
+
+        ``mask`` (B, L) is true for real tokens. Padding, wherever it stands, is as if it were not
+        there: its own outputs are 0. On the CPU a token that is not finite is an error and leaves
+        the state as it was; elsewhere nobody waits to look.
+        """
+        x = checked(x, mask, state is not None)
+        if 0 in x.shape:
+            return x
+        if mask is None:
+            return self.mix(x, state)
+        return torch.where(mask[..., None], self.mix(x, state, mask), 0)
 
     def step(self, x: Tensor, state: S) -> Tensor:
         """Output for one (B, E) token, which is added to the state."""
@@ -47,6 +80,11 @@ class Mixer(nn.Module, Generic[S]):
     def like(self) -> Tensor:
         """A parameter, for its device and type."""
         return next(self.parameters())
+
+
+def widened(x: Tensor) -> Tensor:
+    """The same numbers in 32 bits or more."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class ShortConv(nn.Module):
@@ -71,13 +109,20 @@ class ShortConv(nn.Module):
         """The tokens before the first, all zero: (B, T - 1, E)."""
         return self.weight.new_zeros(batch, self.taps - 1, self.weight.shape[1])
 
-    def forward(self, x: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, past: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Outputs for tokens that follow the T - 1 in ``past``, and the past of the next."""
-        L = x.shape[1]
-        x = torch.cat([self.start(len(x)).to(x) if past is None else past.to(x), x], 1)
+        (B, L), before = x.shape[:2], self.taps - 1
+        x = torch.cat([self.start(B).to(x) if past is None else past.to(x), x], 1)
+        packing = None
+        if mask is not None:
+            packing = Packing(torch.cat([mask.new_ones(B, before), mask], 1), L)
+            x = torch.where(packing.mask[..., None], packing.moved(x), 0)
         # A sum of shifted products: unlike nn.Conv1d it fuses, and needs no transpose.
         y = self.bias + sum(x[:, t : t + L] * self.weight[t] for t in range(self.taps))
-        return y, x[:, L:]
+        # A view would hold on to all L tokens.
+        return y if packing is None else packing.back(y), x[:, L:].clone()
 
 
 def rms_norm(x: Tensor, weight: Tensor) -> Tensor:

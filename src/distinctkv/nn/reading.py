@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
+from . import fast
 from .allocation import Allocation
 from .columns import Columns, attend
 from .columns import Mode as Mode
@@ -91,8 +92,16 @@ def read(
     >>> read(blank, k, v, found, mode="distinct").flatten()
     tensor([0.0000, 4.0000, 4.0000, 4.0000])
     """
-    check(mode, value, gradient, q, k, v)
+    check(mode, value, gradient, q, k, v, log_gate)
+    if allocation.assign.shape != k.shape[:3]:
+        raise ValueError(
+            f"allocation is for tokens {tuple(allocation.assign.shape)}, got keys "
+            f"{tuple(k.shape)}; allocate these keys"
+        )
     scale = k.shape[-1] ** -0.5 if scale is None else scale
+    found = fast.read(q, k, v, allocation, mode, value, scale, log_gate, state)
+    if found is not None:
+        return found
     keys = slot_keys(k, allocation, state=state, gradient=gradient)
     query, key, val = (x.transpose(1, 2) for x in (q, keys, v))
     if isinstance(scale, Tensor):
@@ -114,14 +123,28 @@ def read(
     return out.to(v.dtype).transpose(1, 2)
 
 
-def check(mode: str, value: str, gradient: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+def check(
+    mode: str,
+    value: str,
+    gradient: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_gate: Tensor | None = None,
+) -> None:
     """Refuse unknown words and shapes that do not fit."""
     words = {"mode": (mode, Mode), "value": (value, Value), "gradient": (gradient, Gradient)}
     for name, (word, known) in words.items():
         if word not in get_args(known):
             raise ValueError(f"{name} must be one of {get_args(known)}, got {word!r}")
-    if k.shape[:3] != v.shape[:3] or q.shape[:2] != k.shape[:2] or q.shape[2] % k.shape[2]:
+    alike = k.shape[:3] == v.shape[:3] and (*q.shape[:2], q.shape[3]) == (*k.shape[:2], k.shape[3])
+    if not alike or q.shape[2] % k.shape[2]:
         raise ValueError(
             f"q, k, v must be (B, L, H, D) with H of q a multiple of that of k, got "
             f"{tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}"
+        )
+    if log_gate is not None and log_gate.shape != k.shape[:3]:
+        raise ValueError(
+            f"log_gate must be (B, L, H) {tuple(k.shape[:3])}, got {tuple(log_gate.shape)}; "
+            "expand it to all heads"
         )

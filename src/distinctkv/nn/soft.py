@@ -19,12 +19,15 @@ def causal_novelty(keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Novelty of keys (B, L, H, D) of length one to all keys before them: 1 - max cosine.
 
     Worked out as half the squared distance to the nearest, so that a repeat is exactly 0. The first
-    token has novelty 2, the largest there is, and padding 0. The gradient goes to both ends.
+    token has novelty 2, the largest there is, and padding, whatever it holds, 0. The gradient goes
+    to both ends.
 
     >>> causal_novelty(torch.eye(2)[[0, 1, 0]].reshape(1, 3, 1, 2)).flatten()
     tensor([2., 1., 0.])
     """
     L = keys.shape[1]
+    if mask is not None:
+        keys = torch.where(mask[..., None, None], keys, 0)
     with torch.no_grad(), torch.autocast(keys.device.type, enabled=False):
         rows = keys.transpose(1, 2)
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
@@ -40,7 +43,7 @@ def causal_novelty(keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
         near = torch.cat([part.indices for part in parts], 2).transpose(1, 2)
     gaps = keys - keys.gather(1, near[..., None].expand_as(keys))
     half = torch.where(best == -inf, FURTHEST, gaps.square().sum(-1) / 2)
-    return half if mask is None else half * mask[..., None]
+    return half if mask is None else torch.where(mask[..., None], half, 0)
 
 
 def soft_read(
@@ -57,20 +60,34 @@ def soft_read(
 
     A token with g near 0 is as good as not stored, one with g near 1 is kept. ``causal`` lets query
     t see tokens up to t; without it every query sees the whole stream, as a query after it does.
-    A query that sees nothing reads 0.
+    A query that sees nothing reads 0, and so does one of padding: ``mask`` (B, L) is true for real
+    tokens, of which causal queries are the first Q. What padding holds does not matter.
     """
+    L, Q = k.shape[1], q.shape[1]
+    if log_gate.shape != k.shape[:3] or v.shape[:3] != k.shape[:3] or (causal and Q > L):
+        raise ValueError(
+            f"log_gate and v must be (B, L, H, ...) as k {tuple(k.shape)}, and causal queries no "
+            f"more than its tokens, got {tuple(log_gate.shape)}, {tuple(v.shape)} and {Q} queries"
+        )
+    real = torch.ones_like(q[..., :1, :1], dtype=torch.bool)
+    if mask is not None:
+        k, v = (torch.where(mask[..., None, None], x, 0) for x in (k, v))
+        log_gate = torch.where(mask[..., None], log_gate, 0)
+        if causal:
+            real = mask[:, :Q, None, None]
+            q = torch.where(real, q, 0)
     with torch.autocast(q.device.type, enabled=False):
         wide = torch.promote_types(q.dtype, torch.float32)
         query, key, val = (x.to(wide).transpose(1, 2) for x in (q, k, v))
         bias = log_gate.to(wide).transpose(1, 2)[:, :, None]
         hidden = torch.zeros((), dtype=torch.bool, device=q.device)
         if causal:
-            place = torch.arange(k.shape[1], device=q.device)
-            hidden = place > place[: q.shape[1], None]
+            place = torch.arange(L, device=q.device)
+            hidden = place > place[:Q, None]
         if mask is not None:
             hidden = hidden | ~mask[:, None, None]
-        bias = bias.masked_fill(hidden, -inf).expand(-1, -1, q.shape[1], -1)
-        blind = (bias == -inf).all(-1, keepdim=True)
+        bias = bias.masked_fill(hidden, -inf).expand(-1, -1, Q, -1)
+        blind = (bias == -inf).all(-1, keepdim=True) | ~real.transpose(1, 2)
         bias = bias.masked_fill(blind, 0)
         out = fn.scaled_dot_product_attention(query, key, val, attn_mask=bias, scale=scale)
         return out.masked_fill(blind, 0).to(v.dtype).transpose(1, 2)
@@ -88,12 +105,17 @@ def budget_penalty(gate: Tensor, budget: float | Tensor) -> Tensor:
 def hard_keep(scores: Tensor, budget: int, *, mask: Tensor | None = None) -> Tensor:
     """Which ``budget`` tokens of each stream score highest (B, L, H); the earlier of equals.
 
+    A score of nan is below all others, and never kept.
+
     >>> hard_keep(torch.tensor([0.1, 0.9, 0.5, 0.9]).reshape(1, 4, 1), budget=2).flatten()
     tensor([False,  True, False,  True])
     """
+    if budget < 0:
+        raise ValueError(f"budget must be 0 tokens or more, got {budget}")
+    able = ~scores.isnan()
     if mask is not None:
-        scores = scores.masked_fill(~mask[..., None], -inf)
+        able = able & mask[..., None]
+    scores = scores.masked_fill(~able, -inf)
     order = scores.sort(dim=1, descending=True, stable=True).indices
     keep = torch.zeros_like(scores, dtype=torch.bool)
-    keep = keep.scatter(1, order[:, :budget], True)
-    return keep if mask is None else keep & mask[..., None]
+    return keep.scatter(1, order[:, :budget], True) & able

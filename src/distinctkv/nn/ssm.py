@@ -34,18 +34,18 @@ def ssd(
     >>> y.flatten()  # each step keeps half and adds one
     tensor([1.0000, 1.5000, 1.7500])
     """
-    _check_ssd(x, dt, A, B, C, chunk)
+    _check_ssd(x, dt, A, B, C)
     L, G = x.shape[1], B.shape[2]
     # A token of dt = 0 changes nothing, so it can fill the last chunk.
     x, dt, B, C = (chunks(t, chunk) for t in (x, dt, B, C))
     moves = torch.unflatten(dt * A, 3, (G, -1)).movedim(2, 4)  # (B, M, G, R, Q), log decays
     pulse = torch.unflatten(x * dt[..., None], 3, (G, -1)).movedim(2, 4)  # (B, M, G, R, Q, P)
     B, C = B.movedim(2, 3), C.movedim(2, 3)  # (B, M, G, Q, N)
-    total = moves.cumsum(-1)
+    total, table = moves.cumsum(-1), decays(moves)  # (B, M, G, R, Q, Q)
 
-    scores = (C @ B.mT).unsqueeze(3) * decays(moves)  # (B, M, G, R, Q, Q)
+    scores = (C @ B.mT).unsqueeze(3) * table
     within = scores @ pulse
-    left = (total[..., -1:] - total).exp()[..., None] * pulse
+    left = table[..., -1, :, None] * pulse
     adds = left.mT @ B.unsqueeze(3)  # (B, M, G, R, P, N): what each chunk adds to the state
     start = None if state is None else torch.unflatten(state, 1, (G, -1))
     # Sums over all chunks: in 16 bits they would lose the early tokens.
@@ -53,7 +53,7 @@ def ssd(
         before, last = _carry(adds.to(moves.dtype), total[..., -1], start)
     between = total.exp()[..., None] * (C.unsqueeze(3) @ before.mT)
     y = (within + between).movedim(4, 2).flatten(3, 4).flatten(1, 2)
-    return y[:, :L], last.flatten(1, 2)
+    return y[:, :L], last.flatten(1, 2).clone()  # a view would hold the states of all chunks
 
 
 def selective_scan(
@@ -108,12 +108,16 @@ def diagonal(
 
 
 def decays(moves: Tensor) -> Tensor:
-    """From (..., Q) log decays the (..., Q, Q) table of what is left at t of a token at s <= t."""
+    """From (..., Q) log decays the (..., Q, Q) table of what is left at t of a token at s <= t.
+
+    Each sum from s to t is added up by itself. A difference of two sums from the beginning would
+    lose what is small beside a reset that both hold.
+    """
     Q = moves.shape[-1]
-    total = moves.cumsum(-1)
-    later = torch.ones(Q, Q, dtype=torch.bool, device=moves.device).triu(1)
-    # Masked before the exponential: above the diagonal it could overflow.
-    return (total[..., :, None] - total[..., None, :]).masked_fill(later, -torch.inf).exp()
+    place = torch.arange(Q, device=moves.device)
+    since = place[:, None] > place  # t after s
+    total = torch.where(since, moves[..., :, None], 0).cumsum(-2)
+    return total.masked_fill(place[:, None] < place, -torch.inf).exp()
 
 
 def _carry(adds: Tensor, moves: Tensor, start: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -127,14 +131,14 @@ def _carry(adds: Tensor, moves: Tensor, start: Tensor | None) -> tuple[Tensor, T
 
 def chunks(tokens: Tensor, chunk: int) -> Tensor:
     """(B, L, ...) as (B, M, Q, ...), the last chunk filled with zeros."""
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least 1 token, got {chunk}")
     fill = -tokens.shape[1] % chunk
     tokens = fn.pad(tokens, [0, 0] * (tokens.ndim - 2) + [0, fill])
     return torch.unflatten(tokens, 1, (-1, chunk))
 
 
-def _check_ssd(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, chunk: int) -> None:
-    if chunk < 1:
-        raise ValueError(f"chunk must be at least 1 token, got {chunk}")
+def _check_ssd(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor) -> None:
     if x.ndim != 4 or B.ndim != 4:
         raise ValueError(
             f"x must be (B, L, H, P) and B (B, L, G, N), got {tuple(x.shape)} and {tuple(B.shape)}"

@@ -15,11 +15,12 @@ class SlotState(NamedTuple):
 
     A head's slots lie together, since a read walks over them: ``keys`` (B, H, S, D) of length one,
     ``values`` (B, H, S, C), which are sums for the mean, ``weights`` and ``counts`` (B, H, S),
-    ``n_slots``, ``overflow`` and ``seen`` (B, H). What lies behind ``n_slots`` is never read.
+    ``n_slots``, and ``overflow``, ``seen`` and ``refused`` (B, H): tokens that found no room, that
+    were written, whose keys were no rows of length one. What lies behind ``n_slots`` is never read.
 
     >>> state = SlotState.empty(torch.zeros(2, 1, 4, 8), torch.zeros(2, 1, 4, 16), capacity=32)
     >>> state.keys.shape, state.values.shape, state.nbytes
-    (torch.Size([2, 4, 32, 8]), torch.Size([2, 4, 32, 16]), 26816)
+    (torch.Size([2, 4, 32, 8]), torch.Size([2, 4, 32, 16]), 26880)
     """
 
     keys: Tensor
@@ -29,6 +30,7 @@ class SlotState(NamedTuple):
     n_slots: Tensor
     overflow: Tensor
     seen: Tensor
+    refused: Tensor
 
     @classmethod
     def empty(cls, k: Tensor, v: Tensor, capacity: int) -> SlotState:
@@ -48,6 +50,7 @@ class SlotState(NamedTuple):
             weights,
             torch.zeros_like(weights, dtype=torch.int32),
             n_slots,
+            torch.zeros_like(n_slots),
             torch.zeros_like(n_slots),
             torch.zeros_like(n_slots),
         )
@@ -78,6 +81,15 @@ class SlotState(NamedTuple):
         ]
         return SlotState(*wider, *(x.clone() for x in self[4:]))
 
+    def resized(self, capacity: int) -> SlotState:
+        """A copy with room for this many slots, which must not be fewer than are filled."""
+        if capacity >= self.capacity:
+            return self.grown(capacity)
+        if (most := int(self.n_slots.max())) > capacity:
+            raise ValueError(f"{most} slots are filled, got a capacity of {capacity}")
+        parts = (x[:, :, :capacity].clone() for x in self[:4])
+        return SlotState(*parts, *(x.clone() for x in self[4:]))
+
     def clone(self) -> SlotState:
         """A copy that later steps do not touch."""
         return SlotState(*(x.clone() for x in self))
@@ -87,7 +99,12 @@ class SlotState(NamedTuple):
         return SlotState(*(x.index_select(0, rows) for x in self))
 
     def check(self) -> SlotState:
-        """Raise if a token found no room; reads the device, so not for free."""
+        """Raise if a key was refused or a token found no room; waits for the device."""
+        if n := int(self.refused.sum()):
+            raise ValueError(
+                f"{n} keys were not finite rows of length one and were left out; use "
+                "distinctkv.nn.functional.unit, and mask padding"
+            )
         if n := int(self.overflow.sum()):
             raise ValueError(
                 f"{n} novel tokens found all {self.capacity} slots taken; raise capacity or tau"

@@ -45,7 +45,7 @@ def step(
     >>> torch.allclose(out, read(k, k, v, allocate(k, 0.3)), atol=1e-5)
     True
     """
-    check(mode, value, "token", q, k, v)
+    check(mode, value, "token", q, k, v, log_gate)
     if k.shape[1] == 1 and _fused(q, k, v, state, impl):
         from .kernels import stepping as kernel
 
@@ -133,6 +133,7 @@ def _gate(state: SlotState, real: Tensor, log_gate: Tensor | None) -> Tensor:
 def _count(state: SlotState, allocation: Allocation) -> SlotState:
     state.n_slots.copy_(allocation.n_slots)
     state.overflow.add_(allocation.overflow)
+    state.refused.add_(allocation.refused)
     state.seen.add_((allocation.assign >= 0).sum(1))
     return state
 
@@ -192,7 +193,10 @@ def _read_one(
     """Attention of one query per head and group over the slots (B, 1, H * G, C)."""
     with torch.autocast(q.device.type, enabled=False):
         slots, used = _filled(state)
-        keys, weights = slots.keys.to(slots.values.dtype), slots.weights
+        if torch.is_grad_enabled() and q.requires_grad:
+            slots = slots.clone()  # later steps write to the buffers, and the gradient needs these
+        weights = slots.weights
+        keys, values = slots.keys.to(weights.dtype), slots.values.to(weights.dtype)
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         if isinstance(scale, Tensor):
             scale = scale.reshape(-1, 1)
@@ -205,7 +209,7 @@ def _read_one(
             size = weights if mode == "mass" else slots.counts.to(weights.dtype)
             share = share / positive(size)[:, :, None]
         share = torch.where(used[:, :, None], share, 0)
-        out = share @ torch.where(used[..., None], slots.values, 0)
+        out = share @ torch.where(used[..., None], values, 0)
         blind = (allocation.assign < 0).transpose(1, 2)[..., None] | (logits == -inf).all(-1, True)
         return out.masked_fill(blind, 0).reshape(B, 1, -1, out.shape[-1])
 

@@ -43,7 +43,7 @@ def train(
     loss of one who knows nothing, a `Watch` looks out for a collapse.
     """
     watch = Watch(model, math.inf if chance is None else chance)
-    optimiser = torch.optim.AdamW(_groups(model), rate, betas=(0.9, 0.95))
+    optimiser = torch.optim.AdamW(_groups(model), rate, betas=(0.9, 0.95), fused=True)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda i: _rate_at(i, steps))
     model.train()
     for number, (tokens, targets) in zip(range(steps), batches, strict=False):
@@ -52,8 +52,10 @@ def train(
         kind = tokens.device.type
         with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
             logits = model(tokens)
-        loss = fn.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
         asked = targets != SILENT
+        # A mean over what is asked, and 0, not nan, where nothing is.
+        loss = fn.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum")
+        loss = loss / asked.sum().clamp(min=1)
         extra = sum(layer.write_loss(asked) for layer in distinct_layers(model).values())
         optimiser.zero_grad()
         torch.autograd.backward(loss + extra)
@@ -66,7 +68,10 @@ def train(
 
 @torch.no_grad()
 def recall(model: nn.Module, tokens: Tensor, targets: Tensor) -> float:
-    """Part of the asked targets (those not -100) that the model's likeliest token meets."""
+    """Part of the asked targets (those not -100) that the model's likeliest token meets.
+
+    It is nan if nothing is asked.
+    """
     training = model.training
     model.eval()
     right = model(tokens).argmax(-1) == targets
@@ -99,9 +104,10 @@ def _rate_at(step: int, steps: int) -> float:
 
 
 def _groups(model: nn.Module) -> list[dict[str, object]]:
-    """Matrices are decayed; scales, norms and biases are not."""
+    """Matrices and embeddings are decayed; scales, norms, biases, decays and filters are not."""
+    decayed = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear | nn.Embedding)}
     weights = [p for p in model.parameters() if p.requires_grad]
     return [
-        {"params": [p for p in weights if p.ndim > 1], "weight_decay": 0.01},
-        {"params": [p for p in weights if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p in weights if id(p) in decayed], "weight_decay": 0.01},
+        {"params": [p for p in weights if id(p) not in decayed], "weight_decay": 0.0},
     ]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from torch import nn
 
+from ..policy import Concentration, check_metric
 from .distinct import DistinctAttention
 
 
@@ -33,7 +34,8 @@ class Ramp:
     end: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse a ramp that does not rise within training."""
+        """Refuse a ramp that does not rise within training, or to no threshold."""
+        check_metric("cosine", Concentration.fixed(self.tau).tau)
         if not 0 <= self.begin < self.end <= 1:
             raise ValueError(
                 f"a ramp runs from begin to end with 0 <= begin < end <= 1, "
@@ -52,7 +54,8 @@ def distinct_layers(model: nn.Module) -> dict[str, DistinctAttention]:
 
 
 def set_tau(model: nn.Module, tau: float) -> None:
-    """Give every layer that holds slots this threshold."""
+    """Give every layer that holds slots this threshold, 0 to 2."""
+    check_metric("cosine", Concentration.fixed(tau).tau)
     for layer in distinct_layers(model).values():
         layer.tau.fill_(tau)
 
@@ -61,14 +64,16 @@ def set_tau(model: nn.Module, tau: float) -> None:
 class Watch:
     """Slots per token of each layer while training, and the alarm if they fall too soon.
 
-    Warns once for a layer whose slots are below ``part`` of what they were at the first look while
-    the loss is still within 5 % of ``chance``, the loss of one who knows nothing.
+    Warns once for a layer whose slots are below ``part`` of the most they were at this tau while
+    the loss is still within 5 % of ``chance``, the loss of one who knows nothing. Slots at another
+    tau say nothing, so the count begins anew whenever tau moves; and the most, not the first,
+    because they are few before the mean key is known.
     """
 
     model: nn.Module
     chance: float
     part: float = 0.25
-    first: dict[str, float] = field(default_factory=dict)
+    most: dict[str, tuple[float, float]] = field(default_factory=dict)  # tau, slots
     warned: set[str] = field(default_factory=set)
 
     def look(self, step: int, loss: float) -> dict[str, float]:
@@ -78,7 +83,9 @@ class Watch:
             if layer.slots_per_token is None:
                 continue
             slots[name] = now = float(layer.slots_per_token)
-            before = self.first.setdefault(name, now)
+            tau, before = self.most.get(name, (0.0, 0.0))
+            before = max(before, now) if tau == float(layer.tau) else now
+            self.most[name] = float(layer.tau), before
             fallen = now < self.part * before and loss > 0.95 * self.chance
             if fallen and name not in self.warned:
                 self.warned.add(name)

@@ -19,6 +19,7 @@ from torch.nn import functional as fn
 from .state import SlotState
 
 QUERIES = 512  # queries whose masks are held at once
+HUSHED = -1e30  # log weight of padding: nothing beside a token, yet a query may see nothing else
 
 
 class Columns(NamedTuple):
@@ -30,24 +31,32 @@ class Columns(NamedTuple):
 
 
 def columns(
-    far: Tensor, k: Tensor, v: Tensor, state: SlotState | None, written: Tensor | None
+    far: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: SlotState | None,
+    written: Tensor | None,
+    real: Tensor | None = None,
 ) -> Columns:
     """Slots from before, the first F tokens under their slots' keys ``far``, all N tokens again.
 
-    Those of the F that are not ``written`` (B, F) weigh nothing.
+    Those of the F that are not ``written`` (B, F) and of the N that are not ``real`` (B, N) weigh
+    nothing.
     """
     F = far.shape[1]
     keys, values = [far, k], [v[:, :F], v]
-    if state is None and written is None:
+    if state is None and written is None and real is None:
         return Columns(torch.cat(keys, 1), torch.cat(values, 1), None)
     weight = k.new_zeros(k.shape[0], k.shape[2], F + k.shape[1])
     if written is not None:
         weight[..., :F].masked_fill_(~written[:, None], -torch.inf)
+    if real is not None:
+        weight[..., F:].masked_fill_(~real[:, None], HUSHED)
     if state is not None:
         used = state.used
         count = torch.where(used, state.weights, 1)
         held = torch.where(used[..., None], state.values / count[..., None], 0)
-        keys.insert(0, torch.where(used[..., None], state.keys, 0).transpose(1, 2))
+        keys.insert(0, torch.where(used[..., None], state.keys, 0).transpose(1, 2).to(k))
         values.insert(0, held.transpose(1, 2).to(v))
         weight = torch.cat([count.log().masked_fill(~used, -torch.inf).to(weight), weight], -1)
     return Columns(torch.cat(keys, 1), torch.cat(values, 1), weight)
@@ -81,9 +90,13 @@ def read_near_and_far(q: Tensor, seen: Columns, mask: Tensor) -> Tensor:
     return torch.cat(parts, 2).transpose(1, 2)
 
 
-def slot_reads(q: Tensor, keys: Tensor, assign: Tensor, mask: Tensor) -> Tensor:
+def slot_reads(
+    q: Tensor, keys: Tensor, assign: Tensor, mask: Tensor, weight: Tensor | None = None
+) -> Tensor:
     """The weight each query gives to the slot of each far token, (B, H, L, F)."""
     logits = torch.einsum("blhd,bthd->bhlt", q, keys)
+    if weight is not None:
+        logits = logits + weight[: len(logits), :, None]
     share = logits.masked_fill(~mask, -torch.inf).softmax(-1)[..., : assign.shape[1]]
     slot = assign.transpose(1, 2)
     same = (slot[..., :, None] == slot[..., None, :]).to(share)

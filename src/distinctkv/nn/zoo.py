@@ -19,6 +19,11 @@ class KeyGate(Gate):
         super().__init__()
         self.net = _network(width, hidden, layers)
 
+    @property
+    def needs_novelty(self) -> bool:
+        """No: the token is enough."""
+        return False
+
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """From the key."""
         return _scalar(self.net(hidden))
@@ -94,6 +99,11 @@ class WriteGate(Gate):
         super().__init__()
         self.score = nn.Linear(width, 1)
 
+    @property
+    def needs_novelty(self) -> bool:
+        """No: the token is enough."""
+        return False
+
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """Linear in the features."""
         return _scalar(self.score(hidden))
@@ -121,6 +131,11 @@ class StraightThrough(Gate):
     def __init__(self, gate: Gate) -> None:
         super().__init__()
         self.gate = gate
+
+    @property
+    def needs_novelty(self) -> bool:
+        """As the gate inside."""
+        return self.gate.needs_novelty
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """That of the gate inside."""

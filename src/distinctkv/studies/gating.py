@@ -85,7 +85,7 @@ def to_the_rule(gate: Gate, seen: Probe) -> Tensor:
 def against_the_rule(gate: Gate, seen: Probe) -> Tensor:
     """Cross-entropy against what the rule drops: it makes a gate that fails, to start from."""
     novelty = causal_novelty(seen.keys[:, :, None])[..., 0]
-    return distillation(gate(novelty, seen.keys), novelty <= APART)
+    return distillation(gate.logit(novelty, seen.keys), novelty <= APART)
 
 
 def by_chance(gate: Gate, seen: Probe) -> Tensor:

@@ -51,18 +51,23 @@ def written(old, new, gate, opens, MASS: tl.constexpr, MEAN: tl.constexpr, LAST:
 
 
 @triton.jit
-def joined(query, key, scale, tops, totals, means, weight, change, P: tl.constexpr):
-    """A read over all parts (E,), with one slot's weight and value changed by this much."""
+def joined(query, key, scale, tops, totals, means, weight, more, change, P: tl.constexpr):
+    """A read over all parts (E,), where one slot of ``weight`` has ``more`` of it and of value.
+
+    A slot of no weight must not set the scale; if no slot has any, the read is 0.
+    """
     E: tl.constexpr = change.shape[0]
     part = tl.arange(0, P)
-    logit = tl.sum(key * query, 0) * scale
+    logit = tl.where(weight > 0, tl.sum(key * query, 0) * scale, float("-inf"))
     top = tl.load(tops + part)
     highest = tl.maximum(tl.max(top, 0), logit)
+    highest = tl.where(highest == float("-inf"), 0.0, highest)
     fade = tl.where(top == float("-inf"), 0.0, tl.exp2(top - highest))
     power = tl.exp2(logit - highest)
-    total = tl.sum(tl.load(totals + part) * fade, 0) + weight * power
+    total = tl.sum(tl.load(totals + part) * fade, 0) + more * power
     table = tl.load(means + part[:, None] * E + tl.arange(0, E)[None, :])
-    return (tl.sum(table * fade[:, None], 0) + change * power) / total
+    mean = tl.sum(table * fade[:, None], 0) + change * power
+    return tl.where(total > 0, mean / tl.where(total > 0, total, 1.0), 0.0)
 
 
 @triton.jit
@@ -79,6 +84,7 @@ def commit(
     counts,  # (N,) int64: slots in use
     lost,  # (N,) int64: tokens that found no room
     seen,  # (N,) int64: tokens written
+    refused,  # (N,) int64: tokens whose keys were no rows of length one
     taus,  # (N,) float64
     nearest,  # from `probe`, with the next three
     tops,
@@ -105,7 +111,8 @@ def commit(
     tau = tl.load(taus + stream)
     key = keys + stream.to(tl.int64) * D
     mine = tl.load(key + d)
-    live = taken(mine, tl.load(alive + stream))
+    real = tl.load(alive + stream).to(tl.int32)
+    live = tl.where(tau == tau, taken(mine, real), 0)
     half, where, doubt = choose(
         nearest + stream * P, tl.num_programs(0) * P, n_slots, tau, slack, P
     )
@@ -137,7 +144,7 @@ def commit(
         scale = tl.load(scales + head)
         parts = head * P
         here = (tops + parts, totals + parts, means + parts * E)
-        read = joined(query, theirs, scale, *here, weight_now - weight, change, P)
+        read = joined(query, theirs, scale, *here, weight_now, weight_now - weight, change, P)
         read = tl.where(live > 0, read, 0.0).to(out.dtype.element_ty)
         tl.store(out + head.to(tl.int64) * E + e, read)
 
@@ -148,3 +155,4 @@ def commit(
     tl.store(counts + stream, (n_slots + opens).to(tl.int64))
     tl.store(lost + stream, tl.load(lost + stream) + novel - opens)
     tl.store(seen + stream, tl.load(seen + stream) + live)
+    tl.store(refused + stream, tl.load(refused + stream) + real - live)

@@ -78,10 +78,12 @@ def probe(
         best = tl.minimum(here, best)
 
         weight = tl.load(weights + at, mask=used, other=1.0)
-        logits = tl.where(used, tl.sum(key * query[None, :], 1), float("-inf"))
+        heard = used & (weight > 0)  # a slot of no weight must not set the scale
+        logits = tl.where(heard, tl.sum(key * query[None, :], 1), float("-inf"))
         higher = tl.maximum(top, tl.max(logits, 0))
-        power = tl.exp2(logits - higher)
-        fade = tl.exp2(top - higher)
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        power = tl.exp2(logits - base)
+        fade = tl.exp2(top - base)
         total = total * fade + tl.sum(power * weight, 0)
         count = tl.load(sizes + at, mask=used, other=1).to(tl.float32)
         power = power * loudness(weight, count, MASS, MEAN)

@@ -51,7 +51,7 @@ def step(
     probe[(P, N * G)](queries, keys, *slots, *joined, S, P, **sizes, STAGES=STAGES, num_warps=WARPS)
     commit[(N,)](
         queries, keys, fresh, _gates(log_gate, N, q.device), _alive(mask, B, H, q.device), *slots,
-        state.overflow, state.seen, tau.contiguous(), *joined, out, single(D), S,
+        state.overflow, state.seen, state.refused, tau.contiguous(), *joined, out, single(D), S,
         P=P, LAST=value == "last", **sizes, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
     return out

@@ -1,0 +1,220 @@
+"""`HybridLM` as a model of transformers: its config, `save_pretrained`, `generate`, a loss.
+
+A layer of the config is the name of a mixer, or that name with settings in plain JSON:
+``{"mixer": "distinct", "heads": {"count": 2, "size": 32}, "tau": 0.15}``. The logits are products
+with the embedding, so there is one matrix and nothing to tie.
+"""
+
+# B streams, L tokens, V tokens of the vocabulary
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.generation import GenerationMixin
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from ..nn import Heads, HybridLM, Reading, WriteGate
+from ..nn.hybrid import MIXERS, ModelState
+from ..nn.mixer import Mixer
+from ..nn.watching import distinct_layers
+from ..policy import Concentration
+from .errors import WrongModelError
+
+Layer = str | Mapping[str, Any]
+SILENT = -100  # the label of a token at which nothing is asked
+
+
+class HybridConfig(PretrainedConfig):  # type: ignore[misc]
+    """Sizes of a `HybridLM`, and its layers from first to last.
+
+    >>> HybridConfig(vocab_size=97, hidden_size=64, layers=["mamba2", "distinct"]).layers
+    ['mamba2', 'distinct']
+    """
+
+    model_type = "distinctkv_hybrid"
+
+    def __init__(
+        self,
+        vocab_size: int = 256,
+        hidden_size: int = 64,
+        layers: Sequence[Layer] = ("mamba2", "distinct"),
+        expand: int = 0,
+        **known_to_transformers: Any,  # noqa: ANN401
+    ) -> None:
+        self.vocab_size = vocab_size
+        self.hidden_size = hidden_size
+        self.layers = [layer if isinstance(layer, str) else dict(layer) for layer in layers]
+        self.num_hidden_layers = len(self.layers)
+        self.expand = expand
+        super().__init__(**known_to_transformers)
+
+
+class HybridCache:
+    """What the layers hold of the tokens so far, as `generate` carries it along."""
+
+    is_compileable = False
+
+    def __init__(self, state: ModelState) -> None:
+        self.state = state
+        self.n_tokens = 0
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Tokens seen, the same in every layer."""
+        return self.n_tokens
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Keep these rows of the batch, as beam search asks for."""
+        self.state = self.state.picked(beam_idx)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors held."""
+        return self.state.nbytes
+
+
+class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
+    """A `HybridLM` that transformers can save, load, train and generate with.
+
+    Padding, where ``attention_mask`` is 0, is as if it were not there; give `generate` prompts
+    that are padded on the left.
+
+    >>> model = HybridForCausalLM(HybridConfig(16, 32, ["distinct"])).eval()
+    >>> model.generate(torch.tensor([[3, 1, 2]]), max_new_tokens=4, do_sample=False).shape
+    torch.Size([1, 7])
+    """
+
+    config_class = HybridConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    _is_stateful = True  # tokens cannot be taken back, so no assistant may propose some
+
+    def __init__(self, config: HybridConfig) -> None:
+        super().__init__(config)
+        width = config.hidden_size
+        layers = [mixer(layer, width) for layer in config.layers]
+        self.model = HybridLM(config.vocab_size, width, layers, expand=config.expand)
+        self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **settings: Any) -> Any:  # noqa: ANN401
+        """The model that was saved; a weight that is missing or of another size is refused."""
+        told = settings.pop("output_loading_info", False)
+        model, info = super().from_pretrained(*args, output_loading_info=True, **settings)
+        if lacking := sorted(map(str, (*info["missing_keys"], *info["mismatched_keys"]))):
+            raise WrongModelError(
+                f"{args[0] if args else 'this folder'} does not hold this model: there is no "
+                f"fitting {', '.join(lacking[:4])}; load it with the config it was saved with"
+            )
+        return (model, info) if told else model
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The embedding, which gives the logits as well."""
+        return self.model.embed
+
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
+        """Another embedding, which gives the logits as well."""
+        self.model.embed = value
+
+    def get_output_embeddings(self) -> None:
+        """None: logits are products with the input embedding."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        past_key_values: HybridCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        return_dict: bool | None = None,
+        **for_the_loss: Any,  # noqa: ANN401
+    ) -> CausalLMOutputWithPast:
+        """Logits (B, L, V) for tokens that follow those of the cache, and the loss of ``labels``.
+
+        Labels are the tokens themselves, -100 where nothing is asked; each is the answer of the
+        token before it. A cache is made and given back if ``use_cache`` says so.
+        """
+        if past_key_values is None and use_cache:
+            past_key_values = HybridCache(self.model.start(len(input_ids)))
+        state = None if past_key_values is None else past_key_values.state
+        logits = self.model(input_ids, state, _padding(attention_mask, input_ids.shape[1]))
+        if past_key_values is not None:
+            past_key_values.n_tokens += input_ids.shape[1]
+        loss = None if labels is None else self._loss(logits, labels, for_the_loss)
+        found = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+        return found.to_tuple() if return_dict is False else found
+
+    def _loss(self, logits: Tensor, labels: Tensor, settings: Mapping[str, Any]) -> Tensor:
+        """Cross entropy of the next tokens, and what teaches the write gates."""
+        loss: Tensor = self.loss_function(
+            logits, labels, vocab_size=self.config.vocab_size, **settings
+        )
+        asked = nn.functional.pad(labels[:, 1:] != SILENT, (0, 1))
+        for layer in distinct_layers(self.model).values():
+            loss = loss + layer.write_loss(asked)
+        return loss
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: Tensor,
+        past_key_values: HybridCache | None = None,
+        attention_mask: Tensor | None = None,
+        use_cache: bool | None = None,
+        **unused: Any,  # noqa: ANN401
+    ) -> dict[str, Any]:
+        """The tokens that the cache has not seen."""
+        seen = 0 if past_key_values is None else past_key_values.n_tokens
+        if seen >= input_ids.shape[1]:
+            raise ValueError(
+                f"the cache has seen {seen} tokens and {input_ids.shape[1]} were given; give the "
+                "whole text, the new tokens behind those it has seen"
+            )
+        return {
+            "input_ids": input_ids[:, seen:],
+            "past_key_values": past_key_values,
+            "attention_mask": attention_mask,
+            "use_cache": use_cache,
+        }
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        """No: `forward` makes the cache."""
+        return False
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Nothing: every layer has drawn its own."""
+
+
+def _padding(attention_mask: Tensor | None, L: int) -> Tensor | None:
+    """Which of the last L tokens are real, or None if all are; one new token always is."""
+    if attention_mask is None or L == 1:
+        return None
+    real = attention_mask[:, -L:].bool()
+    return None if bool(real.all()) else real
+
+
+def mixer(layer: Layer, width: int) -> Mixer[Any]:
+    """The layer that a line of the config describes.
+
+    >>> float(mixer({"mixer": "distinct", "tau": 0.2}, 32).tau)
+    0.2
+    """
+    given: dict[str, Any] = {"mixer": layer} if isinstance(layer, str) else dict(layer)
+    name = given.pop("mixer", None)
+    if name not in MIXERS:
+        raise ValueError(f"there is no mixer {name!r}; there are {', '.join(MIXERS)}")
+    if "heads" in given:
+        given["heads"] = Heads(**given["heads"])
+    if "reading" in given:
+        given["reading"] = Reading(**given["reading"])
+    if "tau" in given:
+        given["concentration"] = Concentration.fixed(given.pop("tau"))
+    if "slot_dtype" in given:
+        given["slot_dtype"] = getattr(torch, given["slot_dtype"])
+    if given.pop("gate", False):
+        given["gate"] = WriteGate(width)
+    return MIXERS[name](width, **given)

@@ -1,0 +1,134 @@
+"""Queries, keys and values as every attention mixer makes them."""
+
+# B streams, L tokens, E channels, H heads, D head size
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as fn
+
+from .mixer import ShortConv, widened
+
+RATE = 0.1  # how fast the mean key follows the batches in training
+SHORT = 1e-12  # a row no longer than this has no direction
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """How queries, keys and values are made, the same in every attention mixer.
+
+    Queries and keys have length one and their cosine is scaled by ``scale``, learned for each
+    head. A short convolution over ``taps`` tokens lets a key tell what came before its token,
+    without which recall hardly forms. ``centre`` takes the mean key off before the cosine, without
+    which keys fall together once repeats are merged.
+    """
+
+    count: int = 2
+    size: int = 64
+    taps: int = 4
+    scale: float = 16.0
+    centre: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no heads."""
+        for name in ("count", "size", "taps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.scale > 0:
+            raise ValueError(f"scale must be above 0, got {self.scale}; 16 is a good start")
+
+
+class Projection(nn.Module):
+    """Tokens (B, L, E) to queries, keys of length one, and values, each (B, L, H, D).
+
+    The mean key is a buffer. A training batch is centred by the mean of the batches before it, so
+    no token sees a later one, and then moves it. Evaluation, and any call with a past, leaves it
+    alone, so that a stream may be cut anywhere. The last batch once more, as activation
+    checkpointing asks for it, is centred as it was the first time.
+
+    A key of zeros has no direction and gets the first axis, so that all such keys are repeats of
+    one another; a query of zeros stays so and prefers nothing.
+    """
+
+    mean: Tensor
+    batches: Tensor
+    mean_before: Tensor
+    last_batch: Tensor
+
+    def __init__(self, width: int, heads: Heads) -> None:
+        super().__init__()
+        self.heads = heads
+        wide = 3 * heads.count * heads.size
+        self.enter = nn.Linear(width, wide, bias=False)
+        self.conv = ShortConv(wide, heads.taps)
+        with torch.no_grad():  # the token itself, and a little of those before it
+            self.conv.weight.mul_(0.2)[-1] = 1
+        self.scale = nn.Parameter(torch.full((heads.count, 1), heads.scale))
+        self.register_buffer("mean", torch.zeros(heads.count, heads.size))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
+        for name in ("mean_before", "last_batch"):
+            self.register_buffer(name, torch.zeros_like(self.mean), persistent=False)
+        self.leave = nn.Linear(heads.count * heads.size, width, bias=False)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move or cast, but keep the means in 32 bits or more: many batches add up in them."""
+        wide = {name: getattr(self, name) for name in ("mean", "mean_before", "last_batch")}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, before in wide.items():
+            now = getattr(self, name)
+            kind = torch.promote_types(now.dtype, torch.float32)
+            setattr(self, name, before.to(now.device, kind) if now.dtype != kind else now)
+        return self
+
+    def forward(
+        self, x: Tensor, past: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries (times their scale), keys, values, and the past of the next tokens."""
+        mixed, now = self.conv(self.enter(x), past, mask)
+        mixed = mixed.reshape(*x.shape[:2], 3, self.heads.count, self.heads.size)
+        q, k, v = (widened(t) for t in mixed.unbind(2))  # cosines decide: not in 16 bits
+        if self.heads.centre:
+            follows = self.training and past is None
+            k = k - (self._follow(k, mask) if follows else self.mean)
+        (q, blank), (k, _) = _directions(q), _directions(k)
+        return torch.where(blank, 0, q) * self.scale, k, v, now
+
+    @torch.no_grad()
+    def _follow(self, keys: Tensor, mask: Tensor | None) -> Tensor:
+        """The mean for these keys, after which it moves towards theirs.
+
+        The first batches count in full; a batch that is not finite not at all.
+        """
+        batch = keys.mean((0, 1))
+        if mask is not None:
+            batch = (keys * mask[..., None, None]).sum((0, 1)) / mask.sum()
+        batch = batch.to(self.mean)
+        again = (batch == self.last_batch).all() & (self.batches > 0)
+        centre = torch.where(again, self.mean_before, self.mean)
+        moves = batch.isfinite().all() & ~again
+        self.batches += moves
+        rate = (1 / self.batches.clamp(min=1)).clamp(min=RATE).to(self.mean)
+        self.mean_before.copy_(centre)
+        self.last_batch.copy_(torch.where(moves, batch, self.last_batch))
+        self.mean.copy_(torch.where(moves, torch.lerp(centre, batch, rate), self.mean))
+        return centre
+
+    def out(self, y: Tensor) -> Tensor:
+        """Reads (B, L, H, D) back to channels (B, L, E)."""
+        leave: Tensor = self.leave(y.flatten(-2).to(self.leave.weight.dtype))
+        return leave
+
+
+def _directions(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of length one, and which were zeros: those are the first axis, without a gradient.
+
+    `normalize` alone would leave them zeros, with a slope of 1e12.
+    """
+    none = torch.linalg.vector_norm(rows.detach(), dim=-1, keepdim=True) <= SHORT
+    first = torch.zeros_like(rows[0, 0, 0]).index_fill(0, none.new_zeros(1, dtype=torch.long), 1)
+    return fn.normalize(torch.where(none, first, rows), dim=-1), none

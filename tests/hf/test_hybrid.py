@@ -1,0 +1,140 @@
+"""The hybrid as a model of transformers: round trips, generation, loss."""
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from distinctkv.hf import WrongModelError
+from distinctkv.hf.hybrid import HybridConfig, HybridForCausalLM, mixer
+from distinctkv.nn.watching import set_tau
+
+LAYERS = [
+    {"mixer": "mamba2", "states": 8, "head": 16},
+    {"mixer": "distinct", "heads": {"count": 2, "size": 16}, "tau": 0.3},
+]
+GATED = {"mixer": "distinct", "reading": {"window": 2}, "gate": True, "heads": {"size": 16}}
+OTHERS = ["diagonal", "delta", "full", "window", GATED]
+
+
+def build(seed, layers=LAYERS):
+    torch.manual_seed(seed)
+    return HybridForCausalLM(HybridConfig(32, 16, layers, expand=2)).eval()
+
+
+def prompts(seed, n=3, length=12):
+    return torch.randint(32, (n, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("layers", [LAYERS, OTHERS], ids=["hybrid", "others"])
+def test_what_is_saved_gives_the_same_logits(layers, seed, tmp_path):
+    model, tokens = build(seed, layers), prompts(seed)
+    model.save_pretrained(tmp_path)
+    again = HybridForCausalLM.from_pretrained(tmp_path).eval()
+    assert (tmp_path / "model.safetensors").exists()
+    assert again.config.to_dict()["layers"] == model.config.to_dict()["layers"]
+    assert torch.equal(again(tokens).logits, model(tokens).logits)
+
+
+def test_tau_and_the_mean_key_are_saved_to_the_last_bit(seed, tmp_path):
+    model = build(seed)
+    model.train()(prompts(seed))
+    set_tau(model, 0.1234567890123)
+    model.save_pretrained(tmp_path)
+    again = HybridForCausalLM.from_pretrained(tmp_path)
+    before, after = (x.model.mixers[1] for x in (model, again))
+    assert float(after.tau) == 0.1234567890123
+    assert torch.equal(after.project.mean, before.project.mean)
+    assert int(after.project.batches) == 1
+
+
+def test_one_matrix_is_embedding_and_head_after_a_round_trip(seed, tmp_path):
+    build(seed).save_pretrained(tmp_path)
+    again, tokens = HybridForCausalLM.from_pretrained(tmp_path), prompts(seed)
+    again.resize_token_embeddings(40)
+    assert again(tokens).logits.shape[-1] == 40
+    assert len([p for p in again.parameters() if p.shape[0] == 40]) == 1
+
+
+def test_a_file_that_lacks_a_weight_is_refused(seed, tmp_path):
+    build(seed).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["model.blocks.1.mixer.tau"]
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(WrongModelError, match=r"no fitting model\.blocks\.1\.mixer\.tau"):
+        HybridForCausalLM.from_pretrained(tmp_path)
+
+
+def test_a_fresh_model_keeps_the_start_of_its_layers(seed):
+    embed = build(seed).get_input_embeddings().weight
+    assert float(embed.std()) == pytest.approx(2.5 * 16**-0.5, rel=0.2)
+
+
+@pytest.mark.parametrize("layers", [LAYERS, OTHERS], ids=["hybrid", "others"])
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generation_with_the_cache_says_what_it_says_without(layers, beams, seed):
+    model, tokens = build(seed, layers), prompts(seed)
+    settings = {"max_new_tokens": 8, "do_sample": False, "num_beams": beams}
+    with_cache = model.generate(tokens, **settings)
+    without = model.generate(tokens, use_cache=False, **settings)
+    assert with_cache.shape == (3, 20)
+    assert torch.equal(with_cache, without)
+
+
+def test_greedy_generation_is_that_of_the_model_itself(seed):
+    model, tokens = build(seed), prompts(seed)
+    said = model.generate(tokens, max_new_tokens=8, do_sample=False)
+    assert torch.equal(said[:, 12:], model.model.generate(tokens, 8))
+
+
+def test_a_cache_goes_on_where_it_stopped(seed):
+    model, tokens = build(seed), prompts(seed)
+    first = model(tokens[:, :7], use_cache=True)
+    assert first.past_key_values.get_seq_length() == 7
+    assert first.past_key_values.nbytes > 0
+    said = model.generate(
+        tokens, past_key_values=first.past_key_values, max_new_tokens=5, do_sample=False
+    )
+    assert torch.equal(said, model.generate(tokens, max_new_tokens=5, do_sample=False))
+
+
+def test_a_cache_that_has_seen_it_all_is_refused(seed):
+    model, tokens = build(seed), prompts(seed)
+    cache = model(tokens, use_cache=True).past_key_values
+    with pytest.raises(ValueError, match="has seen 12 tokens and 12 were given"):
+        model.generate(tokens, past_key_values=cache, max_new_tokens=2)
+
+
+def test_the_loss_is_that_of_the_next_token(seed):
+    model, tokens = build(seed), prompts(seed)
+    labels = tokens.clone()
+    labels[:, :5] = -100
+    found = model(tokens, labels=labels)
+    wanted = torch.nn.functional.cross_entropy(
+        found.logits[:, 4:-1].flatten(0, 1), tokens[:, 5:].flatten()
+    )
+    assert torch.allclose(found.loss, wanted)
+
+
+def test_a_write_gate_learns_from_the_loss(seed):
+    with torch.enable_grad():
+        model, tokens = build(seed, [GATED]).train(), prompts(seed)
+        model(tokens, labels=tokens).loss.backward()
+    gate = model.model.mixers[0].gate
+    assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in gate.parameters())
+
+
+def test_prompts_padded_on_the_left_say_what_they_say_alone(seed):
+    model, tokens = build(seed), prompts(seed)
+    mask = torch.ones_like(tokens)
+    mask[0, :5] = mask[1, :2] = 0
+    settings = {"max_new_tokens": 6, "do_sample": False}
+    said = model.generate(tokens.masked_fill(mask == 0, 0), attention_mask=mask, **settings)
+    for row, start in enumerate((5, 2, 0)):
+        alone = model.generate(tokens[row : row + 1, start:], **settings)
+        assert torch.equal(said[row, start:], alone[0])
+
+
+def test_an_unknown_mixer_is_named():
+    with pytest.raises(ValueError, match="no mixer 'mamba3'; there are mamba2"):
+        mixer("mamba3", 16)

@@ -1,0 +1,24 @@
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+
+from distinctkv.report import mqar
+from distinctkv.studies import mqar as study
+from distinctkv.studies.mqar_models import SMALL
+from distinctkv.studies.study import QUICK
+
+TINY = replace(
+    SMALL, width=16, head=16, states=(4, 4), steps=1, batch=2, items=(2,), tokens=16,
+    asked=((2, 16), (2, 64), (4, 32), (6, 48), (8, 64), (2, 8), (6, 24)),
+)  # fmt: skip
+
+
+def test_every_model_has_its_line_and_its_words(seed, monkeypatch):
+    monkeypatch.setattr(study, "size_of", lambda scale: TINY)
+    monkeypatch.setattr(study, "asked", lambda tokens: 2)
+    picture = mqar.pictures(study.run(range(seed, seed + 2), QUICK))[0]
+    drawn = picture.inline()
+    assert all(case.label in drawn and case.label in picture.alt for case in study.CASES)
+    assert "KiB" in drawn

@@ -1,0 +1,110 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from distinctkv.nn.scheduled import ScheduledAttention
+from distinctkv.studies import mqar as study
+from distinctkv.studies import mqar_models as models
+from distinctkv.studies.result import Result
+from distinctkv.studies.study import FULL, QUICK
+
+TINY = replace(
+    models.SMALL, width=16, head=16, states=(4, 4), steps=2, batch=2, items=(2,), tokens=16,
+    asked=((2, 16), (2, 64), (4, 32), (6, 48), (8, 64), (2, 8), (6, 24)),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def short(seed):
+    """All models, hardly trained."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "size_of", lambda scale: TINY)
+        patch.setattr(study, "asked", lambda tokens: 2)
+        seen = []
+        found = study.run(range(seed, seed + 9), QUICK, lambda *step: seen.append(step))
+    return found, seen
+
+
+def test_a_quick_run_has_two_seeds_and_tells_its_progress(short):
+    result, seen = short
+    total = 2 * len(study.CASES)
+    assert len(result.seeds) == 2
+    assert seen == [(done, total) for done in range(1, total + 1)]
+
+
+def test_every_table_has_its_rows(short):
+    tables = short[0].tables
+    names = [case.name for case in study.CASES]
+    assert list(tables) == list(study.HEADINGS)
+    for table in ("recall", "bytes"):
+        assert [row.name for row in tables[table]] == names
+    assert {row.name for row in tables["kinds"]} == {*names, "newest"}
+    assert [row.name for row in tables["tau"]] == [f"{tau:g}" for tau in study.TAUS]
+
+
+def test_rules_with_a_schedule_hold_no_more_than_ours(short):
+    """The same slots at every size; ours has a count more, and rounds no slot up."""
+    rows = {row.name: row for row in short[0].tables["bytes"]}
+    slot = 4 * 2 * 16 + 8
+    for name in ("kvm", "ovq"):
+        for column, held in rows[name].measures.items():
+            assert held.mean < rows["mass"].measures[column].mean + 16 * slot
+
+
+def test_at_tau_0_every_token_that_differs_has_a_slot(short):
+    rows = {row.name: row.measures["slots"].mean for row in short[0].tables["tau"]}
+    assert rows["0"] > rows["0.15"] > rows["0.5"]
+
+
+def test_fewer_bits_are_fewer_bytes(short):
+    held = {row.name: row.measures["bytes"].mean for row in short[0].tables["bits"]}
+    assert held["bfloat16_first"] < held["bfloat16"] < held["float32"] == held["float32_first"]
+
+
+def test_a_result_can_be_read_back(short):
+    assert Result.from_json(short[0].to_json()) == short[0]
+
+
+def test_every_claim_has_its_number(short):
+    rows = {row.name for row in short[0].tables["paper"]}
+    assert {claim.row for claim in short[0].claims} == rows
+
+
+def test_without_torch_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr(study, "find_spec", lambda name: None)
+    result = study.run(range(2))
+    assert result.absent == ("torch",)
+    assert not result.rows
+
+
+@pytest.mark.parametrize("name", models.NAMES)
+def test_a_model_says_what_it_holds(name, seed):
+    model = models.made(name, TINY).eval()
+    models.fit(model, 20, 64)
+    found = models.ask(model, np.random.default_rng(seed), models.task(TINY, 8, 64), 2)
+    assert 0 <= found.recall <= 1
+    assert found.bytes > 0
+    if isinstance(model.mixers[1], ScheduledAttention):
+        assert found.slots == 20
+    if name == "full":
+        assert found.slots == 64
+
+
+def test_a_longer_sequence_is_read_in_pieces(monkeypatch, seed):
+    model = models.made("mass", TINY).eval()
+    drawn = models.task(TINY, 8, 64)
+    whole = models.ask(model, np.random.default_rng(seed), drawn, 3)
+    monkeypatch.setattr(models, "PIECE", 10)
+    pieces = models.ask(model, np.random.default_rng(seed), drawn, 3)
+    assert pieces.recall == whole.recall
+    assert pieces.slots == whole.slots
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [QUICK, FULL])
+def test_what_we_say_of_the_paper_is_so(scale):
+    result = study.run(range(10), scale)
+    assert [claim.id for claim in result.claims if not claim.passes] == []
