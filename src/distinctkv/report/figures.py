@@ -17,7 +17,9 @@ from . import (
     gates,
     hybrid,
     kmeans,
+    llm,
     logs,
+    mqar,
     process,
     real_frontier,
     recall,
@@ -37,12 +39,14 @@ PICTURES: Mapping[str, Callable[[Result], tuple[Picture, ...]]] = {
     "gates": gates.pictures,
     "hybrid": hybrid.pictures,
     "five_models": five_models.pictures,
+    "mqar": mqar.pictures,
     "kmeans": kmeans.pictures,
     "cost": cost.pictures,
     "adaptive": adaptive.pictures,
     "adaptive_real": adaptive_real.pictures,
     "process": process.pictures,
     "stress": stress.pictures,
+    "llm": llm.pictures,
 }
 
 

@@ -16,6 +16,13 @@ MARKS: Mapping[Kind, str] = {
     "absent": "○",
 }
 ABSENT = "not measured: data absent"
+# What is no stream is not got by ``distinctkv data get``.
+PLEAS = {
+    "torch": "torch is absent. Run pip install 'distinctkv[torch]'.",
+    "transformers": "transformers is absent. Run pip install 'distinctkv[hf]'.",
+    "smollm2": "The model SmolLM2-135M-Instruct is absent. Run python -m benchmarks.llm.fetch, or "
+    "put it into the folder smollm2-135m-instruct where DISTINCTKV_DATA says.",
+}
 
 
 def number(value: float, like: float | None = None) -> str:
@@ -40,9 +47,15 @@ def printed(value: float) -> str:
 def spread(measure: Measure) -> str:
     """A mean, and its spread where that is large enough to be seen.
 
+    A whole number above one that has no spread at all is a count, and has no digits after it.
+
     >>> spread(Measure(0.92, 0.014, 10)), spread(Measure(64.0, 0.005, 10))
     ('0.920 ± 0.014', '64.0')
+    >>> spread(Measure(14.0, 0.0, 10)), spread(Measure(1.0, 0.0, 10))
+    ('14', '1.000')
     """
+    if measure.sd == 0 and measure.mean.is_integer() and measure.mean > 1:
+        return f"{measure.mean:,.0f}"
     sd = number(measure.sd, like=measure.mean)
     return number(measure.mean) + (f" ± {sd}" if float(sd.replace(",", "")) else "")
 
@@ -144,8 +157,8 @@ def plea(result: Result) -> str:
     """
     if not result.absent:
         return ""
-    if result.absent == ("torch",):
-        return "torch is absent. Run pip install 'distinctkv[torch]'."
+    if set(result.absent) <= set(PLEAS):
+        return " ".join(PLEAS[name] for name in result.absent)
     one = len(result.absent) == 1
     command = f"distinctkv data get {result.absent[0] if one else 'NAME'}"
     return (

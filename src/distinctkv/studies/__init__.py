@@ -18,12 +18,14 @@ NAMES = (
     "gates",
     "hybrid",
     "five_models",
+    "mqar",
     "kmeans",
     "cost",
     "adaptive",
     "adaptive_real",
     "process",
     "stress",
+    "llm",
 )
 
 

@@ -1,0 +1,82 @@
+"""Like Attention Matching: keys that are attended to, with fitted biases and values.
+
+The paper (Zweiger et al., 2026) chooses keys, fits a bias for each so that the mass of attention
+is kept, and refits values so that its output is. Here the queries to match are the context's own,
+turned to the positions that follow it; masses are fitted by multiplicative updates, values by
+ridge regression. A small stand-in, not their code.
+"""
+
+# H key-value heads, R reference queries, T tokens, S kept tokens, D key size
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from distinctkv.hf.anatomy import Anatomy
+from distinctkv.studies.llm_held import Context, Held, Layer
+
+from .way import Way, each
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+QUERIES, STEPS, RIDGE, SPAN = 512, 50, 1e-3, 512
+WAY_NOTE = f"{QUERIES} of the context's queries, {STEPS} steps for biases, ridge {RIDGE:g}"
+
+
+def hold(model: PreTrainedModel, context: Context, kept: float) -> list[Held]:
+    """Each layer by itself, each head with the same number of keys."""
+    rotary = Anatomy.of(model).rotary
+    T = len(context)
+    positions = torch.arange(T, device=context.ids.device)[None, None]
+    held = []
+    for layer in context.layers:
+        plain = rotary.unrotate(layer.queries, positions)
+        held.append(_match(layer, _after(plain, context, layer), max(1, int(kept * T))))
+    return held
+
+
+def _after(plain: Tensor, context: Context, layer: Layer) -> Tensor:
+    """Queries spread over the context, as if they came after it: (H, R, D)."""
+    T, H = len(context), layer.keys.shape[1]
+    each = max(1, QUERIES * H // layer.queries.shape[1])
+    some = torch.linspace(0, T - 1, min(each, T), device=plain.device).long()
+    chosen = plain[0][:, some]
+    places = T + torch.arange(len(some), device=plain.device) % SPAN
+    cos, sin = context.rotary(chosen, places[None])
+    half = chosen.shape[-1] // 2
+    turned = torch.cat((-chosen[..., half:], chosen[..., :half]), -1)
+    return (chosen * cos[0] + turned * sin[0]).unflatten(0, (H, -1)).flatten(1, 2)
+
+
+def _match(layer: Layer, queries: Tensor, n: int) -> Held:
+    keys, values = layer.keys[0].float(), layer.values[0].float()
+    logits = queries.float() @ keys.mT * layer.module.scaling  # (H, R, T)
+    logits = logits - logits.amax(-1, keepdim=True)
+    grown = logits.exp()
+    mass = grown.sum(-1, keepdim=True)
+    chosen = (grown / mass).square().mean(1).topk(n, -1).indices.sort(-1).values  # (H, S)
+    part = grown.gather(2, chosen[:, None].expand(-1, grown.shape[1], -1))
+    # Non-negative factors w with part @ w = mass, each query's error relative to its mass.
+    part = part / mass
+    factor = torch.ones(part.shape[0], n, 1, device=part.device)
+    goal = part.sum(1)[..., None]
+    for _ in range(STEPS):
+        factor = factor * goal / (part.mT @ (part @ factor)).clamp(min=1e-12)
+    factor = factor.clamp(1e-6, 1e6)
+    shares = part * factor.mT
+    shares = shares / shares.sum(-1, keepdim=True)
+    target = (grown / mass) @ values
+    old = values.gather(1, chosen[..., None].expand(-1, -1, values.shape[-1]))
+    # Ridge around the old values: (X'X + r I) dv = X' (y - X v).
+    gram = shares.mT @ shares
+    eye = torch.eye(n, device=gram.device)
+    change = torch.linalg.solve(gram + RIDGE * eye, shares.mT @ (target - shares @ old))
+    picked = layer.keys[0].gather(1, chosen[..., None].expand(-1, -1, keys.shape[-1]))
+    return Held(picked, (old + change).to(layer.values.dtype), factor[..., 0].log())
+
+
+WAY = Way("Attention Matching, like it", WAY_NOTE, each(hold))
