@@ -6,7 +6,7 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := hf,gpu,report,fast,dev
-BENCHMARKS := vectors budget peers memory kills logs nn
+BENCHMARKS := vectors budget peers memory kills logs nn dedup large scale soak reliability
 
 # Our processes, not BLAS, use the cores: two test workers, one benchmark, one study.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
@@ -23,6 +23,7 @@ reproduce: .venv/.ready
 
 test: .venv/.ready
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
+	tests/hf/versions.sh short
 
 check: .venv/.ready
 	$(BIN)/ruff format --check .

@@ -209,26 +209,7 @@ class Cache:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the cache to one file, whole or not at all."""
-        self._whole()
-        slots, tensors = self._slots, {}
-        if slots.columns:
-            order = np.argsort(slots["ids"])
-            tensors = {name: slots[name][order] for name in slots.columns}
-        if "values" in tensors:
-            tensors["values"] = self._values.sorted(tensors["values"])
-        if self._centre is not None and self._centre.total is not None:
-            tensors["centre"] = self._centre.total
-        state = {
-            "concentration": asdict(self.concentration),
-            "merge": asdict(self.merge),
-            "metric": self.metric,
-            "centre": None if self._centre is None else self._centre.tokens,
-            "on_bad": self.on_bad,
-            "counters": [self.seen, self.skipped],
-            "numbers": {name: getattr(slots, name) for name in Slots.NUMBERS},
-            "values": self._values.state(),
-        }
-        snapshot.save(path, "cache", tensors, state)
+        snapshot.save(path, "cache", *self._dump())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -297,6 +278,29 @@ class Cache:
         columns: dict[str, Any] = {name: slots[name][order] for name in names}
         columns["usage"] = columns["usage"] / slots.worth
         return SlotTable(values=self._values.table(slots, order), **columns)
+
+    def _dump(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """All there is to save, as `_restore` takes it."""
+        self._whole()
+        slots, tensors = self._slots, dict[str, NDArray[Any]]()
+        if slots.columns:
+            order = np.argsort(slots["ids"])
+            tensors = {name: slots[name][order] for name in slots.columns}
+        if "values" in tensors:
+            tensors["values"] = self._values.sorted(tensors["values"])
+        if self._centre is not None and self._centre.total is not None:
+            tensors["centre"] = self._centre.total
+        state = {
+            "concentration": asdict(self.concentration),
+            "merge": asdict(self.merge),
+            "metric": self.metric,
+            "centre": None if self._centre is None else self._centre.tokens,
+            "on_bad": self.on_bad,
+            "counters": [self.seen, self.skipped],
+            "numbers": {name: getattr(slots, name) for name in Slots.NUMBERS},
+            "values": self._values.state(),
+        }
+        return tensors, state
 
     @classmethod
     def _restore(cls, tensors: dict[str, NDArray[Any]], state: dict[str, Any]) -> Self:

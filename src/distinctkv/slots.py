@@ -45,6 +45,7 @@ class Slots:
         self.temperature, self.worth = 0.0, 1.0
         self.tokens, self.born = 0, 0
         self.repeats = Repeats()
+        self.proposer: Any = None  # an engine's index over the keys, told when rows move
         self.sorted_at = 0  # tokens when rows were last put in order of use
         self.reach = 1 + 1e-6 if metric == "cosine" else 0.0  # no key is longer than this
 
@@ -114,7 +115,9 @@ class Slots:
     @property
     def nbytes(self) -> int:
         """Bytes allocated, the room for growth included."""
-        return self.repeats.nbytes + sum(column.nbytes for column in self.columns.values())
+        proposer = 0 if self.proposer is None else self.proposer.nbytes
+        columns = sum(column.nbytes for column in self.columns.values())
+        return int(columns + self.repeats.nbytes + proposer)
 
     def reserve(self, n: int) -> None:
         """Make room for ``n`` rows in steps of an eighth, so little is ever held in vain."""
@@ -125,6 +128,8 @@ class Slots:
     def take(self, rows: Ints | Bools) -> None:
         """Keep these rows, in this order."""
         self.repeats.forget()
+        if self.proposer is not None:
+            self.proposer.follow(rows, self.n)
         for column in self.columns.values():
             kept = column[: self.n][rows]
             column[: len(kept)] = kept

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..policy import Concentration
 from ..rule import Floats, Keys
 from ..slots import Bools, Decision, Ints, Slots
+from . import proposing
 from .geometry import Geometry
 
 CHUNK = 2048
@@ -107,6 +108,10 @@ def nearest(slots: Slots, space: Geometry, known: Ints | None = None) -> Match:
         match = Match(np.where(known < 0, -inf, inf), known, np.full(len(known), -inf))
     todo = np.flatnonzero(match.score <= space.sure)
     while start < slots.n and len(todo):
+        if start == TIERS[-1]:
+            proven, rows, scores = proposing.prove(slots, space, todo)
+            match.column[proven], match.score[proven] = rows, scores
+            todo = np.setdiff1d(todo, proven, assume_unique=True)
         stop = next((tier for tier in TIERS if tier > start), start + TIERS[-1])
         match.offer(space, todo, space.scores(todo, keys[start:stop]), start)
         todo = todo[match.score[todo] <= space.sure[todo]]

@@ -75,6 +75,14 @@ class Geometry:
             product -= 0.5 * np.einsum("ij,ij->i", against, against)
         return product
 
+    def beside(self, tokens: Ints, keys: Keys) -> NDArray[Any]:
+        """Score of each named token against the one key beside it, right to within ``error``."""
+        against = keys.astype(self.rows.dtype, copy=False)
+        product: NDArray[Any] = np.einsum("ij,ij->i", self.rows[tokens], against)
+        if self.halved:
+            product -= 0.5 * np.einsum("ij,ij->i", against, against)
+        return product
+
     def settle(self, token: int, keys: Keys, ids: Ints) -> tuple[int, bool]:
         """By the law: the nearest of ``keys`` (the oldest of equals), and whether it is novel."""
         squared = distances(self.keys[token], keys)

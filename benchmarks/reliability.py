@@ -1,0 +1,225 @@
+"""What must never happen, tried many times: each line says how often and what came of it.
+
+Run ``python -m benchmarks.reliability`` (a quarter of an hour), or with ``--quick``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from distinctkv import Cache, Concentration, Merge, SnapshotError
+from distinctkv.policy import KeyPolicy, Metric, ValuePolicy
+from distinctkv.streams import LogParser
+
+from . import bad, kills
+from .common import keep, stamp, verdict
+
+ENGINES = ("blocked", "ordered", "compiled")
+DAMAGE = ("flip", "cut", "splice", "double", "overwrite", "graft")
+ROOT = Path(__file__).parent.parent
+
+
+def main() -> int:
+    """Try everything, print the counts, and return how many figures were missed."""
+    parser = argparse.ArgumentParser(prog="benchmarks.reliability", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a hundredth of the tries")
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    part = 100 if asked.quick else 1
+    facts, rng, met = stamp("safetensors"), np.random.default_rng(asked.seed), []
+    print()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        same = round_trips(1000 // part, rng, folder)
+        met.append(
+            verdict(f"{same} of {1000 // part} round trips to the bit", same == 1000 // part)
+        )
+        fate = mutations(10_000 // part, rng, folder)
+        told = ", ".join(f"{number} {what}" for what, number in sorted(fate.items()))
+        harmed = fate["wrong"] + fate["crashed"]
+        met.append(verdict(f"{fate.total()} damaged snapshots: {told}", harmed == 0))
+        tally = killed(10, max(1, 20 // part), asked.seed, folder)
+        what = f"{tally.kills} kills in 10 streams, {tally.in_a_save} in a save: {tally.differ} of "
+        what += f"{tally.finished} ends with another state or output"
+        met.append(verdict(what, tally.differ == 0 and tally.finished >= 10))
+        fate = refused(folder)
+        what = f"{len(bad.tries())} kinds of bad input on {len(ENGINES)} engines: {dict(fate)}"
+        met.append(verdict(what, set(fate) == {"refused"}))
+        met.append(verdict(f"disk full while saving: {disk_full(folder)}", True))
+    keep("reliability", {"machine": facts, "met": met})
+    return met.count(False)
+
+
+def round_trips(n: int, rng: np.random.Generator, folder: Path) -> int:
+    """Caches of any kind, saved and loaded: how many come back to the bit."""
+    same = 0
+    for _ in range(n):
+        cache = some_cache(rng)
+        path, again = folder / "first", folder / "again"
+        cache.save(path)
+        loaded = Cache.load(path)
+        loaded.save(again)
+        ahead = rng.standard_normal((5, cache.width or 3))
+        values = None if cache.width is None else example(cache, rng, 5)
+        ids = [one.write(ahead, values).tolist() for one in (cache, loaded)]
+        same += path.read_bytes() == again.read_bytes() and ids[0] == ids[1]
+    return same
+
+
+def some_cache(rng: np.random.Generator) -> Cache:
+    """A cache of any policy after a stream of any length, nothing at all among them."""
+    merge = Merge(rng.choice(get_args(KeyPolicy)), rng.choice(get_args(ValuePolicy)))
+    metric: Metric = rng.choice(get_args(Metric))
+    policy = Concentration.surprise(rng.uniform(0, 1), base=int(rng.integers(1, 40)))
+    if rng.random() < 0.5:
+        policy = Concentration.fixed(rng.uniform(0, 1))
+    centre = bool(metric == "cosine" and rng.random() < 0.3)
+    cache = Cache(policy, merge=merge, metric=str(metric), centre=centre)
+    n_tokens, width = int(rng.choice([0, 1, 30, 300])), int(rng.choice([1, 3, 16, 65]))
+    things = rng.standard_normal((20, width))
+    keys = things[rng.integers(0, 20, n_tokens)] + 0.2 * rng.standard_normal((n_tokens, width))
+    cache.write(keys, example(cache, rng, n_tokens))
+    return cache
+
+
+def example(cache: Cache, rng: np.random.Generator, n: int) -> Any:  # noqa: ANN401
+    """Values that fit a cache's merge."""
+    if cache.merge.value == "counts":
+        return rng.integers(-3, 9, n)
+    return rng.standard_normal((n, 3))
+
+
+def mutations(n: int, rng: np.random.Generator, folder: Path) -> Counter[str]:
+    """Damaged snapshots of caches and parsers: how many are refused, load the same, are wrong."""
+    kinds: list[tuple[type[Any], bytes]] = [
+        (type(made), saved(made, folder / "good")) for made in victims(rng)
+    ]
+    fate: Counter[str] = Counter(wrong=0, crashed=0)
+    for number in range(n):
+        kind, content = kinds[number % len(kinds)]
+        other = kinds[int(rng.integers(len(kinds)))][1]
+        path = folder / "damaged"
+        path.write_bytes(damage(content, other, DAMAGE[number // len(kinds) % len(DAMAGE)], rng))
+        try:
+            loaded = kind.load(path)
+        except SnapshotError:
+            fate["refused"] += 1
+            continue
+        except Exception:
+            fate["crashed"] += 1
+            continue
+        # A graft may be another whole snapshot; what counts is that it is one we wrote.
+        fate["the same" if saved(loaded, path) in (content, other) else "wrong"] += 1
+    return fate
+
+
+def victims(rng: np.random.Generator) -> list[Any]:
+    """Something of each kind to damage."""
+    plain, full = Cache(), Cache(Concentration.surprise(), merge=Merge("mean", "counts"))
+    plain.write(rng.standard_normal((50, 4)))
+    full.write(rng.standard_normal((300, 8)), rng.integers(0, 5, 300))
+    parser = LogParser()
+    parser.add_many(f"user {name} opened {rng.integers(99)} doors" for name in "abcdef" * 5)
+    return [Cache(), plain, full, parser]
+
+
+def damage(content: bytes, other: bytes, how: str, rng: np.random.Generator) -> bytes:
+    """The content with a bit flipped, or a piece cut, moved, doubled, overwritten or grafted on."""
+    data = bytearray(content)
+    head = 8 + struct.unpack("<Q", content[:8])[0]
+    whole = head if rng.random() < 0.5 else len(data)  # half of all damage is in the header
+    start = int(rng.integers(whole))
+    stop = min(len(data), start + int(rng.integers(1, 200)))
+    if how == "flip":
+        data[start] ^= 1 << int(rng.integers(8))
+    elif how == "cut":
+        del data[start : stop if rng.random() < 0.5 else None]
+    elif how == "splice":
+        place = int(rng.integers(len(other)))
+        data[start:stop] = other[place : place + int(rng.integers(1, 200))]
+    elif how == "double":
+        data[start:start] = data[start:stop]
+    elif how == "overwrite":
+        data[start:stop] = rng.bytes(stop - start)
+    else:
+        data[start:] = other[min(start, len(other)) :]
+    return bytes(data)
+
+
+def saved(thing: Any, path: Path) -> bytes:  # noqa: ANN401
+    """What a thing saves."""
+    thing.save(path)
+    return path.read_bytes()
+
+
+def killed(n_streams: int, n_kills: int, seed: int, folder: Path) -> kills.Tally:
+    """Streams killed again and again, all counts added up."""
+    total = kills.Tally()
+    for number in range(n_streams):
+        place = folder / f"stream-{number}"
+        place.mkdir()
+        tally = kills.harass(n_kills, 100, seed + number, place)
+        for name in kills.Tally.__dataclass_fields__:
+            setattr(total, name, getattr(total, name) + getattr(tally, name))
+    return total
+
+
+def refused(folder: Path) -> Counter[str]:
+    """Every kind of bad input on every engine: refused in our words, with nothing changed?"""
+    fate: Counter[str] = Counter()
+    for engine in ENGINES:
+        for name, attempt in bad.tries().items():
+            cache = bad.cache(engine)
+            before = saved(cache, folder / "bad")
+            try:
+                attempt(cache)
+            except (TypeError, ValueError) as error:
+                whole = saved(cache, folder / "bad") == before and len(str(error)) > 20
+                fate["refused" if whole else f"{name}: changed"] += 1
+            except Exception as error:
+                fate[f"{name}: {error!r}"] += 1
+            else:
+                fate[f"{name}: accepted"] += 1
+    return fate
+
+
+def disk_full(folder: Path) -> str:
+    """Save more than the system lets a file hold; what became of the old snapshot."""
+    path = folder / "full" / "cache"
+    path.parent.mkdir()
+    Cache().save(path)
+    before = path.read_bytes()
+    code = f"from benchmarks import reliability; reliability.save_too_much({str(path)!r})"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    if run.returncode or "File too large" not in run.stdout:
+        raise RuntimeError(f"the save did not fail as it should: {run.stdout} {run.stderr}")
+    if path.read_bytes() != before or [*path.parent.iterdir()] != [path]:
+        raise RuntimeError("the old snapshot did not survive alone")
+    return "refused, and the old snapshot is there, alone"
+
+
+def save_too_much(path: str) -> None:
+    """In a process of its own: a limit on files stands for the disk that is full."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    cache = Cache()
+    cache.write(np.random.default_rng(0).standard_normal((500, 16)))
+    try:
+        cache.save(path)
+    except OSError as error:
+        print(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""Caches of a stream in shards: one built for each, on any engine with a ``map``, then absorbed.
+
+State travels between workers as snapshot files, whole and checked, and never as a pickle.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from .feeding import files, lines, rows
+from .maps import Processes, on_dask, on_ray
+from .parts import (
+    Mergeable,
+    ShardError,
+    attempt,
+    fetch,
+    fingerprint,
+    finished,
+    folder,
+    join_name,
+    store,
+)
+
+__all__ = [
+    "Mergeable",
+    "Processes",
+    "ShardError",
+    "build",
+    "files",
+    "lines",
+    "on_dask",
+    "on_ray",
+    "rows",
+]
+
+
+T = TypeVar("T", bound=Mergeable)
+Feed = Callable[[Any, Any], object]
+Map = Callable[..., Iterable[Any]]
+Tell = Callable[[int, int], object]
+
+
+def build(
+    shards: Sequence[Any] | str | os.PathLike[str],
+    make: Callable[[], T],
+    map: Map = map,
+    *,
+    feed: Feed = rows,
+    parts: str | os.PathLike[str] | None = None,
+    tell: Tell | None = None,
+) -> T:
+    """What ``make`` makes, fed with all shards as if they followed each other.
+
+    ``shards`` are arrays, files, URLs, or the folder that holds them. ``map`` is the builtin, or
+    that of `Processes`, `on_dask`, `on_ray` or any pool: it runs a function over columns of
+    arguments and gives the results in order. ``feed`` reads a shard into a part. ``parts`` is where
+    parts are kept: a folder or URL that all workers see. A build that is started again there goes
+    on. ``tell`` is told of steps done and of steps in all.
+
+    >>> import numpy as np
+    >>> from distinctkv import Cache, Concentration
+    >>> stream = np.eye(5)[np.arange(1000) % 5]
+    >>> build(np.array_split(stream, 4), partial(Cache, Concentration.fixed(0.5))).slots.count
+    array([200, 200, 200, 200, 200])
+    """
+    listed = files(shards) if isinstance(shards, str | os.PathLike) else list(shards)
+    if not listed:
+        raise ValueError("there are no shards to build from; give at least one")
+    with folder(parts) as place:
+        return _build(listed, make, map, feed, place, tell)
+
+
+def _build(
+    shards: list[Any],
+    make: Callable[[], T],
+    map: Map,
+    feed: Feed,
+    place: str,
+    tell: Tell | None,
+) -> T:
+    blank = make()
+    kind = type(blank)
+    done, total = 0, 2 * len(shards) - 1
+
+    def told(names: Iterable[str]) -> list[str]:
+        nonlocal done
+        kept = []
+        for name in names:
+            kept.append(name)
+            done += 1
+            if tell is not None:
+                tell(done, total)
+        return kept
+
+    setting = fingerprint(blank, feed)
+    names = [f"{place}/{setting}-{fingerprint(shard)}.part" for shard in shards]
+    names = told(map(partial(_fill, make, feed), shards, names))
+    while len(names) > 1:
+        lefts, rights = names[:-1:2], names[1::2]
+        joined = builtins.map(join_name, lefts, rights)
+        last = names[len(names) // 2 * 2 :]
+        names = told(map(partial(_join, kind), lefts, rights, joined)) + last
+    return fetch(kind, names[0])
+
+
+def _fill(make: Callable[[], T], feed: Feed, shard: object, name: str) -> str:
+    """Build the part of one shard and keep it under a name, unless it is there."""
+
+    def work() -> None:
+        if not finished(name):
+            part = make()
+            feed(part, shard)
+            store(part, name)
+
+    attempt(work, f"shard {_short(shard)}")
+    return name
+
+
+def _join(kind: type[T], left: str, right: str, name: str) -> str:
+    """Let the part before absorb the part after, and keep it under a name."""
+
+    def work() -> None:
+        if not finished(name):
+            part = fetch(kind, left)
+            part.absorb(fetch(kind, right))
+            store(part, name)
+
+    attempt(work, f"merging {left} and {right}")
+    return name
+
+
+def _short(shard: object) -> str:
+    shape = getattr(shard, "shape", None)
+    return f"of shape {shape}" if shape is not None else reprlib.repr(shard)

@@ -1,0 +1,33 @@
+"""The recipe for live streams runs, and its merged cache is that of one pass."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from distinctkv import Cache, Concentration
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "live.py"
+
+
+def test_a_live_stream_tells_what_is_new_and_its_shards_merge(tokens, tmp_path):
+    testing = pytest.importorskip("bytewax.testing")
+    spec = importlib.util.spec_from_file_location("live", EXAMPLE)
+    live = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(live)
+    keys, items = tokens[0][:600], tokens[1][:600]
+    events = [
+        json.dumps({"source": f"item {item}", "key": key.tolist()})
+        for key, item in zip(keys, items, strict=True)
+    ]
+    told = []
+    source, sink = testing.TestingSource(events), testing.TestingSink(told)
+    testing.cluster_main(live.flow(source, sink, tmp_path), [], 0, worker_count_per_proc=2)
+    whole = Cache(Concentration.fixed(0.3))
+    whole.write(keys)
+    assert sorted(told) == sorted({f"new: item {item}" for item in items})
+    cache = live.merged(tmp_path)
+    assert len(cache) == len(whole) == len(np.unique(items))
+    assert cache.slots.count.sum() == len(keys)

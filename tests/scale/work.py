@@ -1,0 +1,65 @@
+"""What workers run: they import it by name."""
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from distinctkv import Cache, Concentration, Merge
+from distinctkv.rule import unit
+from distinctkv.scale import build
+
+make = partial(Cache, Concentration.fixed(0.4), merge=Merge(value="last"))
+
+
+def stream(rng, n_tokens=4000, n_items=150, width=48, noise=0.25):
+    """Noisy occurrences of items, popular and rare."""
+    items = rng.zipf(1.3, n_tokens) % n_items
+    things = unit(rng.standard_normal((n_items, width)))
+    return (things[items] + noise / np.sqrt(width) * rng.standard_normal((n_tokens, width)), items)
+
+
+def fatal(part, shard, *, marker):
+    """Feed a shard, but die in the middle of the third the first time."""
+    keys = np.load(shard)
+    part.write(keys[: len(keys) // 2])
+    if str(shard).endswith("2.npy") and not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    part.write(keys[len(keys) // 2 :])
+
+
+def doomed(*_):
+    """Die, every time."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def flaky(part, shard, *, marker):
+    """Feed a shard, but fail as a network does the first two times."""
+    tries = Path(marker)
+    tries.write_text(f"{tries.read_text()}x" if tries.exists() else "x")
+    part.write(np.load(shard)[:100])  # what a failed try has written must not count
+    if len(tries.read_text()) < 3:
+        raise OSError("connection reset")
+    part.write(np.load(shard)[100:])
+
+
+def saved(cache, path):
+    """All of a cache's state as bytes."""
+    cache.save(path)
+    return path.read_bytes()
+
+
+def survives(folder, map_):
+    """Whether a build in which a worker is killed ends with the bytes of one left in peace."""
+    shards = sorted(str(path) for path in folder.glob("*.npy"))
+    calm = build(shards, make)
+    marker = folder / "killed"
+    told = []
+    feed = partial(fatal, marker=str(marker))
+    killed = build(shards, make, map_, feed=feed, tell=lambda *step: told.append(step))
+    assert marker.exists()
+    assert told == [(step, 2 * len(shards) - 1) for step in range(1, 2 * len(shards))]
+    return saved(killed, folder / "killed.cache") == saved(calm, folder / "calm.cache")
