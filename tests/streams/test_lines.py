@@ -61,7 +61,7 @@ def test_every_token_has_a_place_in_the_key():
 def test_words_that_are_remembered_are_bounded():
     reader = Reader()
     reader.read("x" * (LONG + 1))
-    assert not reader._words
+    assert not reader.words
     for number in range(MEMO + 5):
         reader.read(f"w{number}")
-    assert len(reader._words) == 5
+    assert len(reader.words) == 5
