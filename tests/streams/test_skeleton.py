@@ -12,12 +12,27 @@ from distinctkv.streams.parsing.skeleton import BLANKED, Skeletons
 from tests.streams.programs import log, programs
 
 FRESH = st.text("abcdegEFklmnopqrst", min_size=3, max_size=6)
-MEANT = ["user", "from", "invalid", "Monday", "June", "bytes", "hours", "Decoy", "null", "EDST"]
+MEANT = [
+    "user",
+    "from",
+    "invalid",
+    "Monday",
+    "June",
+    "bytes",
+    "hours",
+    "Decoy",
+    "null",
+    "EDST",
+    "cafe",
+    BLANKED,
+]
 WORDS = FRESH | st.sampled_from(MEANT)
 FORMS = (
     "open {} now", "state={} at 12", "for user {} from 10.0.0.1", "[{}] took 5 {}", "{}: done",
     "{}:443 up", 'said "{} {}"', "{} 3, 2024 10:00", "{}, {}; ({}).", "invalid {} user {}", "{}=on",
     "set {} user to {}", "ran 5 {} of {}", "on {} 3, 2024 Jan ok", "at Jan 3 10:00:00 {} {}",
+    'said "{} {} {}" at 3', "for user  {} ok", "for user\t{} ok", "peer fade:{}:443 up",
+    "open {0} {0} {1}",
 )  # fmt: skip
 LINES = st.lists(st.tuples(st.sampled_from(FORMS), WORDS, WORDS, WORDS), max_size=300).map(
     lambda rows: [form.format(*words) for form, *words in rows]

@@ -30,7 +30,7 @@ class Intake:
         self._reader = Reader()
         self._memo: dict[str, Leaf] = {}
         self._skeletons = Skeletons(templates, self._reader.words)
-        self._bones: str | None = None  # of the line that was last not remembered
+        self.bones: str | None = None  # of the line that was last not remembered
 
     def enter(self, line: str | bytes) -> tuple[str, bool]:
         """The line as text of bounded length, and whether it was cut."""
@@ -46,13 +46,13 @@ class Intake:
             line, cut = self.enter(line)
             self.truncated += cut
         short = collapse(line)
-        leaf, self._bones = self._held(short), None
+        leaf, self.bones = self._held(short), None
         if leaf is None:
             loose, short = short, glue(short)
             if (leaf := self._held(short)) is not None:
                 self._keep(loose, leaf)
             elif bones := self._skeletons.of(short):
-                leaf, self._bones = self._skeletons.recall(bones), bones
+                leaf, self.bones = self._skeletons.recall(bones), bones
         return line, short, leaf
 
     def _held(self, short: str) -> Leaf | None:
@@ -70,8 +70,8 @@ class Intake:
 
     def remember(self, short: str, leaf: Leaf, found: bool) -> None:
         """Know the leaf of the line last recalled and of those like it; found, or opened for it."""
-        if self._bones and (found or leaf.folded):
-            self._skeletons.remember(self._bones, leaf)
+        if self.bones and (found or leaf.folded):
+            self._skeletons.remember(self.bones, leaf)
         else:
             self._keep(short, leaf)
 

@@ -10,9 +10,10 @@ from .lines import CALENDAR, MEANT
 from .templates import Templates
 
 BLANKED = "\ue003"  # a private character, as those of `words`
-MEMO, LONG = 1 << 15, 1000  # skeletons remembered at most, and their characters
-# A word of letters alone, after the name that it is assigned to and before a mark or its port.
-_fresh = re.compile(r"([A-Za-z_]+[=:]|[(\[])?([A-Za-z]{4,})([)\],;:.]?|:00)")
+MEMO, LONG = 1 << 14, 1000  # skeletons remembered at most, and their characters
+# A word of letters alone: after the name that it is assigned to and before a mark, or with a port.
+_fresh = re.compile(r"([A-Za-z_]+[=:]|[(\[])?([A-Za-z]{4,})([)\],;:.]?)")
+_host = re.compile(r"()([A-Za-z]{4,})(:00)")
 
 
 class Skeletons:
@@ -28,11 +29,15 @@ class Skeletons:
         self._leaves: dict[str, tuple[Leaf, int]] = {}
 
     def of(self, text: str) -> str | None:
-        """A collapsed line with its fresh words blanked; None if it has none, or is too long."""
+        """A collapsed line with its fresh words blanked; None if it has none.
+
+        Nor has a line that is too long, or one with quotes: all that they enclose is one word.
+        """
+        if len(text) > LONG or '"' in text or "'" in text or BLANKED in text:
+            return None
         words = self._words
-        parts = [part if part in words else self._blank(part) for part in text.split()]
-        bones = " ".join(parts)
-        return bones if BLANKED in bones and len(bones) <= LONG else None
+        bones = " ".join([p if p in words else self._blank(p) for p in text.split(" ")])
+        return bones if BLANKED in bones else None
 
     def recall(self, bones: str) -> Leaf | None:
         """The leaf of such lines, unless the patterns of their length have changed since."""
@@ -49,7 +54,7 @@ class Skeletons:
         return self._lengths[len(leaf.key)].age
 
     def _blank(self, part: str) -> str:
-        found = _fresh.fullmatch(part)
+        found = _fresh.fullmatch(part) or _host.fullmatch(part)
         if found is None:
             return part
         before, word, after = found.groups("")
