@@ -96,9 +96,9 @@ def stream(what: str, make: Callable[[], Chunks], patience: float = PATIENCE) ->
                      *(short(one[key]) for key in ("lines", "rate", "at the end")),
                      f"{one['ours is faster']:.2f}x"])  # fmt: skip
     table(["", "GA", "FGA", "groups", "lines", "lines/s", "at the end", "ours is faster"], rows)
-    form, skeleton = found["form"], found["skeleton"]
-    print(f"  {found['events']} events; ours knows {form:.1%} of the lines by their form, {skeleton:.1%} "
-          f"by their skeleton\n  (this, GA and groups: at most {KNOWN * CHUNK:,} lines)")  # fmt: skip
+    print(f"  {found['events']} events; ours knows {found['form']:.1%} of the lines by their form,")
+    print(f"  {found['skeleton']:.1%} by their skeleton")
+    print(f"  (this, GA and groups: at most {KNOWN * CHUNK:,} lines)")
     return found | {"times": times}
 
 

@@ -9,7 +9,7 @@ from .lines import Line, Reader, collapse, glue
 from .skeleton import Skeletons
 from .templates import Templates
 
-MEMO = 1 << 16  # lines remembered at most
+MEMO = 1 << 15  # lines remembered at most
 LONG = 1000  # characters: longer lines are not remembered, nor kept whole as examples
 
 

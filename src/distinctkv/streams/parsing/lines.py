@@ -10,7 +10,7 @@ from .words import BLANK, CLOSE, COLLAPSED, OPEN, WILD, Word, cut
 
 Key = tuple[str, ...]
 
-MEMO = 1 << 16  # words remembered at most
+MEMO = 1 << 15  # words remembered at most
 LONG = 100  # characters: longer words are not remembered
 _SIZES = "B byte bytes kB KB MB GB TB KiB MiB GiB TiB Kb Mb Gb".split()  # noqa: SIM905
 _UNITS = frozenset(
