@@ -6,7 +6,7 @@ from tests.scale.work import stream
 
 @pytest.fixture
 def tokens(rng):
-    """Keys of a stream, and the item of each."""
+    """Keys of a stream, and the thing of each."""
     return stream(rng)
 
 

@@ -1,35 +1,28 @@
 """A cache built in shards is that of one pass, on any map and in spite of deaths."""
 
-import gzip
-import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from distinctkv.scale import Processes, ShardError, build, files, lines, rows
+from distinctkv.scale import Processes, ShardError, build, files
 from distinctkv.scale import parts as keeping
-from distinctkv.streams import LogParser
-from tests.scale.work import doomed, flaky, make, saved, stream, survives
-
-
-def one_pass(keys, values=None):
-    cache = make()
-    cache.write(keys, values)
-    return cache
-
-
-def assert_alike(merged, whole):
-    """Same slots, in the same order, with the same history; usage to rounding."""
-    ours, theirs = merged.slots, whole.slots
-    for name in ("ids", "keys", "count", "first_seen", "last_seen"):
-        assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
-    np.testing.assert_allclose(ours.usage, theirs.usage, rtol=1e-9)
-    assert merged.seen == whole.seen
+from tests.scale.work import (
+    assert_alike,
+    doomed,
+    flaky,
+    make,
+    one_pass,
+    opened,
+    saved,
+    stream,
+    survives,
+)
 
 
 @pytest.mark.parametrize("n_shards", [1, 2, 3, 5, 16])
@@ -38,67 +31,19 @@ def test_shards_give_the_slots_of_one_pass(tokens, n_shards):
     assert_alike(build(np.array_split(keys, n_shards), make), one_pass(keys))
 
 
-def test_more_noise_than_the_things_bear_gives_other_slots_but_loses_no_token(rng):
-    keys, _ = stream(rng, noise=0.8)
-    merged, whole = build(np.array_split(keys, 8), make), one_pass(keys)
-    assert merged.slots.count.sum() == whole.slots.count.sum() == len(keys)
-    assert len(merged) != len(whole)
+def test_things_that_touch_give_other_slots_but_lose_no_token():
+    angles = np.radians([0, 50, 80])  # tau .4 is 53 degrees
+    keys = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    merged, whole = build([keys[:1], keys[1:]], make), one_pass(keys)
+    assert whole.slots.count.tolist() == [2, 1]
+    assert merged.slots.count.tolist() == [3]
 
 
-def test_a_folder_is_read_in_the_order_of_its_names(folder, tokens):
-    (folder / "_note.txt").touch()
-    (folder / ".hidden").touch()
-    assert_alike(build(folder, make), one_pass(tokens[0]))
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet"])
-def test_files_with_columns_are_read(tmp_path, tokens, kind):
-    keys, items = tokens
-    for number, (some, labels) in enumerate(
-        zip(np.array_split(keys, 3), np.array_split(items, 3), strict=True)
-    ):
-        write(tmp_path / f"part-{number}.{kind}", some.tolist(), labels.tolist())
-    merged = build(tmp_path, make, feed=partial(rows, key="vector", value="label"))
-    whole = one_pass(keys, items)
-    assert_alike(merged, whole)
-    assert np.array_equal(merged.slots.values, whole.slots.values)
-
-
-def write(path, keys, labels):
-    if path.suffix == ".parquet":
-        arrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
-        table = arrow.table({"other": labels, "vector": keys, "label": labels})
-        parquet.write_table(table, path, row_group_size=500)
-        return
-    records = ({"vector": key, "label": label} for key, label in zip(keys, labels, strict=True))
-    text = "".join(json.dumps(record) + "\n" for record in records).encode()
-    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
-
-
-def test_an_object_store_is_read_and_keeps_the_parts(tokens):
-    fsspec = pytest.importorskip("fsspec")
-    store = fsspec.filesystem("memory")
-    for number, keys in enumerate(np.array_split(tokens[0], 3)):
-        with store.open(f"/stream/{number}.npy", "wb") as file:
-            np.save(file, keys)
-    merged = build("memory://stream", make, parts="memory://parts/one")
-    assert_alike(merged, one_pass(tokens[0]))
-    assert len(store.find("/parts/one")) == 3 + 2
-
-
-def test_log_parsers_merge_the_same_way(tmp_path, rng):
-    text = [f"user {name} opened {rng.integers(1000)}" for name in "abcdefgh" * 40]
-    text += [f"disk {rng.integers(9)} of host{rng.integers(99)} is full" for _ in range(200)]
-    text = rng.permutation(text).tolist()
-    for number, part in enumerate(np.array_split(text, 4)):
-        (tmp_path / f"{number}.log").write_text("".join(f"{line}\n" for line in part))
-    merged, whole = build(tmp_path, LogParser, feed=lines), LogParser()
-    whole.add_many(text)
-    assert [(row.template, row.count) for row in merged.templates()] == [
-        (row.template, row.count) for row in whole.templates()
-    ]
-    listed = build([text[:100], text[100:]], LogParser, feed=lines)
-    assert listed.templates() == merged.templates()
+@pytest.mark.parametrize("noise", [0.5, 0.8, 2.0])
+def test_no_token_is_lost_however_noisy_the_stream(rng, noise):
+    keys, _ = stream(rng, noise=noise)
+    merged = build(np.array_split(keys, 8), make)
+    assert merged.slots.count.sum() == merged.seen == len(keys)
 
 
 def test_any_pool_with_a_map_will_do(folder, tokens):
@@ -161,17 +106,66 @@ def test_parts_are_not_taken_for_those_of_another_build(folder, tmp_path):
     assert build(shards, make, parts=parts).seen == strict.seen - 800 + 10
 
 
+def test_an_edited_feed_does_not_take_old_parts(folder, tmp_path):
+    def feed(part, shard):
+        part.write(np.abs(np.load(shard)))
+
+    def edited(part, shard):
+        part.write(np.sign(np.load(shard)))
+
+    edited.__qualname__ = feed.__qualname__
+    first, second = (build(files(folder), make, feed=f, parts=tmp_path) for f in (feed, edited))
+    assert len(first) != len(second)
+    assert_alike(second, build(files(folder), make, feed=edited))
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_shards_of_two_long_arrays_are_told_apart(tokens, tmp_path, kept):
+    keys, items = tokens
+    keys, other, items = keys[:2000], keys[:2000].copy(), items[:2000]
+    other[100:1900] = np.roll(keys[100:1900], 1, axis=1)  # where a printed array is cut short
+    shards = [(keys, items), (other, items)]
+    parts = tmp_path / "parts" if kept else None
+    merged = build(shards, make, feed=lambda part, shard: part.write(*shard), parts=parts)
+    assert_alike(merged, one_pass(*map(np.concatenate, zip(*shards, strict=True))))
+
+
+def test_equal_shards_count_twice(tokens, tmp_path):
+    keys, _ = tokens
+    for parts in (None, tmp_path):
+        assert_alike(build([keys, keys], make, parts=parts), one_pass(np.concatenate([keys, keys])))
+
+
+def test_shards_of_any_kind_are_built_but_not_kept(tokens, tmp_path):
+    shards = [SimpleNamespace(keys=keys) for keys in np.array_split(tokens[0], 3)]
+    assert_alike(build(shards, make, feed=opened), one_pass(tokens[0]))
+    with pytest.raises(TypeError, match=r"shard 0: a SimpleNamespace cannot.*leave parts= out"):
+        build(shards, make, feed=opened, parts=tmp_path)
+    with pytest.raises(TypeError, match="the feed, or something that it holds: a SimpleNamespace"):
+        build(tokens[0], make, feed=partial(opened, shards[0]), parts=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrap", [iter, lambda keys: (row for row in keys), lambda keys: (iter(keys),)]
+)
+def test_a_shard_that_can_be_read_only_once_is_refused(tokens, wrap):
+    with pytest.raises(
+        TypeError, match=r"shard 1, a .*, is or holds an iterator.* give a list or a path"
+    ):
+        build([tokens[0], wrap(tokens[0])], make)
+
+
+def test_a_cache_that_is_not_empty_is_refused(tokens, folder):
+    full, same = one_pass(tokens[0]), make()
+    with pytest.raises(ValueError, match="new and empty each time, but this has seen 4000"):
+        build(folder, lambda: full)
+    with pytest.raises(ShardError, match="new and empty each time, but this has seen 800"):
+        build(folder, lambda: same)
+
+
 def test_no_shards_are_refused():
     with pytest.raises(ValueError, match="no shards"):
         build([], make)
-
-
-def test_an_empty_folder_and_a_strange_file_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no files at"):
-        build(tmp_path, make)
-    (tmp_path / "a.csv").touch()
-    with pytest.raises(ShardError, match=r"a\.csv is of no kind known"):
-        build(tmp_path, make)
 
 
 def test_a_part_that_is_elsewhere_is_explained(tmp_path):
@@ -183,27 +177,6 @@ def test_the_same_build_gives_the_same_bytes(folder, tmp_path):
     ways = [build(folder, make), build([Path(name) for name in files(folder)], make)]
     first, second = (saved(way, tmp_path / "cache") for way in ways)
     assert first == second
-
-
-@pytest.mark.parametrize(
-    ("columns", "complaint"),
-    [
-        ({"other": [[1.0]]}, r"no column \['key'\]"),
-        ({"key": [[1.0], None]}, "1 empty cells"),
-        ({"key": [[1.0], [1.0, 2.0]]}, "lists of 1 to 2"),
-    ],
-)
-def test_columns_that_are_no_keys_are_refused(tmp_path, columns, complaint):
-    arrow, parquet = (pytest.importorskip(f"pyarrow{name}") for name in ("", ".parquet"))
-    parquet.write_table(arrow.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(ShardError, match=complaint):
-        build(tmp_path, make)
-
-
-def test_a_line_without_the_key_is_refused(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"key": [1, 2]}\n{"kee": [1, 2]}\n')
-    with pytest.raises(ShardError, match="without the field 'key'"):
-        build(tmp_path, make)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="paths")

@@ -2,16 +2,15 @@
 
 import warnings
 
-import pytest
-
 from distinctkv.scale import on_dask, on_ray
 from tests.scale.work import survives
 
 
 def test_dask_does_again_what_a_killed_worker_did(folder):
-    distributed = pytest.importorskip("distributed")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a cluster that is being started, killed and stopped
+        import distributed
+
         cluster = distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
         )
@@ -20,9 +19,10 @@ def test_dask_does_again_what_a_killed_worker_did(folder):
 
 
 def test_ray_does_again_what_a_killed_worker_did(folder):
-    ray = pytest.importorskip("ray")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        import ray
+
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
         try:
             assert survives(folder, on_ray())

@@ -14,11 +14,32 @@ from distinctkv.scale import build
 make = partial(Cache, Concentration.fixed(0.4), merge=Merge(value="last"))
 
 
-def stream(rng, n_tokens=4000, n_items=150, width=48, noise=0.25):
-    """Noisy occurrences of items, popular and rare."""
-    items = rng.zipf(1.3, n_tokens) % n_items
-    things = unit(rng.standard_normal((n_items, width)))
-    return (things[items] + noise / np.sqrt(width) * rng.standard_normal((n_tokens, width)), items)
+def stream(rng, n_tokens=4000, width=48, noise=0.25):
+    """Noisy occurrences of things, popular and rare, that are as far apart as things can be.
+
+    Things are at right angles or opposite, and noise turns each occurrence by at most 14.5 degrees:
+    two of one thing have a novelty of at most .13, two of different things of at least .51.
+    """
+    basis = np.linalg.qr(rng.standard_normal((width, width)))[0]
+    things = np.concatenate([basis, -basis])
+    items = rng.zipf(1.3, n_tokens) % len(things)
+    return things[items] + noise * unit(rng.standard_normal((n_tokens, width))), items
+
+
+def one_pass(keys, values=None):
+    """The cache of a stream that is not cut."""
+    cache = make()
+    cache.write(keys, values)
+    return cache
+
+
+def assert_alike(merged, whole):
+    """Same slots, in the same order, with the same history; usage to rounding."""
+    ours, theirs = merged.slots, whole.slots
+    for name in ("ids", "keys", "count", "first_seen", "last_seen"):
+        assert np.array_equal(getattr(ours, name), getattr(theirs, name)), name
+    np.testing.assert_allclose(ours.usage, theirs.usage, rtol=1e-9)
+    assert merged.seen == whole.seen
 
 
 def fatal(part, shard, *, marker):
@@ -63,3 +84,8 @@ def survives(folder, map_):
     assert marker.exists()
     assert told == [(step, 2 * len(shards) - 1) for step in range(1, 2 * len(shards))]
     return saved(killed, folder / "killed.cache") == saved(calm, folder / "calm.cache")
+
+
+def opened(part, shard):
+    """Feed what an object of our own holds."""
+    part.write(shard.keys)

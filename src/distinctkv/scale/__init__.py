@@ -8,23 +8,14 @@ from __future__ import annotations
 import builtins
 import os
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from .feeding import files, lines, rows
 from .maps import Processes, on_dask, on_ray
-from .parts import (
-    Mergeable,
-    ShardError,
-    attempt,
-    fetch,
-    fingerprint,
-    finished,
-    folder,
-    join_name,
-    store,
-)
+from .naming import UnnameableError, fingerprint, fingerprint_shard, join_name
+from .parts import Mergeable, ShardError, attempt, fetch, finished, folder, store
 
 __all__ = [
     "Mergeable",
@@ -60,7 +51,8 @@ def build(
     that of `Processes`, `on_dask`, `on_ray` or any pool: it runs a function over columns of
     arguments and gives the results in order. ``feed`` reads a shard into a part. ``parts`` is where
     parts are kept: a folder or URL that all workers see. A build that is started again there goes
-    on. ``tell`` is told of steps done and of steps in all.
+    on with what was made of the same shard, policy and feed. ``tell`` is told of steps done and of
+    steps in all. A shard may be read again, so it must not be an iterator.
 
     >>> import numpy as np
     >>> from distinctkv import Cache, Concentration
@@ -71,20 +63,30 @@ def build(
     listed = files(shards) if isinstance(shards, str | os.PathLike) else list(shards)
     if not listed:
         raise ValueError("there are no shards to build from; give at least one")
+    for number, shard in enumerate(listed):
+        if _passing(shard):
+            raise TypeError(
+                f"shard {number}, a {type(shard).__name__}, is or holds an iterator, which can be "
+                "read only once, and a shard that fails is read again; give a list or a path"
+            )
+    blank = _blank(make)
+    ends = [f"{number:08}" for number in range(len(listed))]
+    if parts is not None:
+        ends = _ends(blank, feed, listed)
     with folder(parts) as place:
-        return _build(listed, make, map, feed, place, tell)
+        names = [f"{place}/{end}.part" for end in ends]
+        return _build(listed, names, make, type(blank), map, feed, tell)
 
 
 def _build(
     shards: list[Any],
+    names: list[str],
     make: Callable[[], T],
+    kind: type[T],
     map: Map,
     feed: Feed,
-    place: str,
     tell: Tell | None,
 ) -> T:
-    blank = make()
-    kind = type(blank)
     done, total = 0, 2 * len(shards) - 1
 
     def told(names: Iterable[str]) -> list[str]:
@@ -97,8 +99,6 @@ def _build(
                 tell(done, total)
         return kept
 
-    setting = fingerprint(blank, feed)
-    names = [f"{place}/{setting}-{fingerprint(shard)}.part" for shard in shards]
     names = told(map(partial(_fill, make, feed), shards, names))
     while len(names) > 1:
         lefts, rights = names[:-1:2], names[1::2]
@@ -113,7 +113,7 @@ def _fill(make: Callable[[], T], feed: Feed, shard: object, name: str) -> str:
 
     def work() -> None:
         if not finished(name):
-            part = make()
+            part = _blank(make)
             feed(part, shard)
             store(part, name)
 
@@ -132,6 +132,38 @@ def _join(kind: type[T], left: str, right: str, name: str) -> str:
 
     attempt(work, f"merging {left} and {right}")
     return name
+
+
+def _blank(make: Callable[[], T]) -> T:
+    """What ``make`` makes, which must not have seen anything."""
+    part = make()
+    if seen := getattr(part, "seen", 0):
+        raise ValueError(
+            f"make must return something new and empty each time, but this has seen {seen} tokens; "
+            "for a cache that is not empty, build another and let the first absorb it"
+        )
+    return part
+
+
+def _ends(blank: Mergeable, feed: Feed, shards: list[Any]) -> list[str]:
+    """Names under which parts are kept: those of all that they are made of."""
+    what = "the feed, or something that it holds"
+    try:
+        setting, ends = fingerprint(blank, feed), []
+        for number, shard in enumerate(shards):
+            what = f"shard {number}"
+            ends.append(f"{setting}-{fingerprint_shard(shard)}")
+    except UnnameableError as error:
+        raise TypeError(
+            f"{what}: {error}, so parts= could take one for another; hold arrays, text, numbers, "
+            "paths, or lists, tuples and dicts of these, or leave parts= out"
+        ) from error
+    return ends
+
+
+def _passing(shard: object) -> bool:
+    """Whether a shard, or one of a tuple of them, can be read only once."""
+    return isinstance(shard, Iterator) or (isinstance(shard, tuple) and any(map(_passing, shard)))
 
 
 def _short(shard: object) -> str:

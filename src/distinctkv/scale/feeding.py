@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .naming import is_part
 from .parts import filesystem
 
 BATCH = 1 << 14  # rows read at a time
@@ -19,21 +20,30 @@ Rows = tuple[NDArray[Any], NDArray[Any] | None]
 
 
 def files(place: str | os.PathLike[str]) -> list[str]:
-    """The files in a folder, in order of their names; a file is a folder of one.
+    """The files in a folder and those below it, in order of their names; a file is a folder of one.
 
-    Hidden files are passed over, and those whose names begin with an underscore.
+    What is hidden or begins with an underscore is passed over, files and folders alike, and so are
+    the parts of a build.
     """
     place = os.fspath(place)
     if (remote := filesystem(place)) is not None:
-        found = [remote.unstrip_protocol(name) for name in remote.find(place)]
+        root = remote._strip_protocol(place).rstrip("/")
+        within = {name.removeprefix(root): name for name in remote.find(place)}
+        found = {end: str(remote.unstrip_protocol(name)) for end, name in within.items()}
     elif Path(place).is_dir():
-        found = [str(path) for path in Path(place).rglob("*") if path.is_file()]
+        paths = (path for path in Path(place).rglob("*") if path.is_file())
+        found = {path.relative_to(place).as_posix(): str(path) for path in paths}
     else:
-        found = [place] if Path(place).exists() else []
-    kept = sorted(name for name in found if name.rpartition("/")[2][0] not in "._")
+        found = {"": place} if Path(place).exists() else {}
+    kept = sorted(name for end, name in found.items() if not _passed_over(end))
     if not kept:
         raise FileNotFoundError(f"there are no files at {place}")
     return kept
+
+
+def _passed_over(end: str) -> bool:
+    steps = end.split("/")
+    return is_part(steps[-1]) or any(step.startswith((".", "_")) for step in steps)
 
 
 def rows(part: Any, shard: Any, *, key: str = "key", value: str | None = None) -> None:  # noqa: ANN401
@@ -120,7 +130,8 @@ def _numbers(column: Any, name: str) -> NDArray[Any]:  # noqa: ANN401
 
 def _json(place: str, key: str, value: str | None) -> Iterator[Rows]:
     with _open(place) as file:
-        while some := [json.loads(line) for line in islice(file, BATCH)]:
+        filled = (line for line in file if line.strip())
+        while some := [json.loads(line) for line in islice(filled, BATCH)]:
             try:
                 keys = np.array([row[key] for row in some])
                 values = None if value is None else np.array([row[value] for row in some])

@@ -27,14 +27,13 @@ class Processes:
 
     def __call__(self, function: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
         """Results in order; what a process left undone when it died is done again."""
-        todo, deaths = [*zip(*columns, strict=True)], 0
-        while todo:
+        rows, done, deaths = [*zip(*columns, strict=True)], 0, 0
+        while done < len(rows):
             pool = self._pool = self._pool or self._start()
             try:
-                futures = [pool.submit(function, *row) for row in todo]
-                for future in futures:
+                for future in [pool.submit(function, *row) for row in rows[done:]]:
                     yield future.result()
-                    todo, deaths = todo[1:], 0
+                    done, deaths = done + 1, 0
             except BrokenProcessPool as error:
                 self.close()
                 deaths += 1

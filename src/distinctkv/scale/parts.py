@@ -1,18 +1,14 @@
-"""Parts of a build: what they are called, where they are kept, and trying again."""
+"""Parts of a build: where they are kept, and trying again."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol, Self, TypeVar
-
-import numpy as np
 
 
 class Mergeable(Protocol):
@@ -86,9 +82,10 @@ def store(part: Mergeable, name: str) -> None:
     with tempfile.TemporaryDirectory() as passing:
         local = Path(passing) / "part"
         part.save(local)
-        remote.makedirs(name.rpartition("/")[0], exist_ok=True)
+        place, _, end = name.rpartition("/")
+        remote.makedirs(place, exist_ok=True)
         # Not every store writes a file at once, but all of them rename it at once.
-        remote.put_file(local, passing_name := f"{name}.{token_hex(8)}")
+        remote.put_file(local, passing_name := f"{place}/_{token_hex(8)}.{end}")
         remote.mv(passing_name, name)
 
 
@@ -110,49 +107,3 @@ def finished(name: str) -> bool:
     """Whether a part is there."""
     remote = filesystem(name)
     return Path(name).exists() if remote is None else bool(remote.exists(name))
-
-
-def join_name(left: str, right: str) -> str:
-    """The name of what two parts become."""
-    place = left.rpartition("/")[0]
-    return f"{place}/{_digest(left.rpartition('/')[2], right.rpartition('/')[2])}.part"
-
-
-def fingerprint(*things: Any) -> str:  # noqa: ANN401
-    """A name that changes with what it is for.
-
-    Files are told apart by size and time, arrays by content, functions by their code, and what can
-    be saved by what it would save.
-    """
-    return _digest(*(word for thing in things for word in _words(thing)))
-
-
-def _words(thing: Any) -> list[Any]:  # noqa: ANN401
-    if isinstance(thing, np.ndarray):
-        return [thing.dtype.str, thing.shape, hashlib.sha256(thing.tobytes()).digest()]
-    if isinstance(thing, partial):
-        return [*_words(thing.func), thing.args, sorted(thing.keywords.items())]
-    if isinstance(thing, str | os.PathLike):
-        return _file(os.fspath(thing))
-    if hasattr(thing, "save"):
-        with tempfile.TemporaryDirectory() as passing:
-            thing.save(Path(passing) / "blank")
-            return [Path(passing, "blank").read_bytes()]
-    if (code := getattr(thing, "__code__", None)) is None:
-        return [thing]
-    held = [cell.cell_contents for cell in thing.__closure__ or ()]
-    given = [thing.__defaults__, thing.__kwdefaults__, *held]
-    return [thing.__qualname__, code.co_code, code.co_consts, *given]
-
-
-def _file(place: str) -> list[Any]:
-    with suppress(OSError):
-        if (remote := filesystem(place)) is not None:
-            return [place, remote.ukey(place)]
-        seen = Path(place).stat()
-        return [place, seen.st_size, seen.st_mtime_ns]
-    return [place]
-
-
-def _digest(*words: Any) -> str:  # noqa: ANN401
-    return hashlib.sha256(repr(words).encode()).hexdigest()[:24]

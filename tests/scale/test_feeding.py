@@ -1,0 +1,130 @@
+"""Shards are read from folders, files of many kinds and object stores."""
+
+import gzip
+import json
+from functools import partial
+
+import fsspec
+import numpy as np
+import pyarrow as arrow
+import pytest
+from pyarrow import parquet
+
+from distinctkv.scale import ShardError, build, feeding, lines, rows
+from distinctkv.streams import LogParser
+from tests.scale.work import assert_alike, make, one_pass
+
+
+def test_a_folder_is_read_in_the_order_of_its_names(folder, tokens):
+    (folder / "_note.txt").touch()
+    for hidden in (".hidden", "_temporary/0", "deep/.git"):
+        (folder / hidden).mkdir(parents=True)
+        (folder / hidden / "4.npy").touch()
+    assert_alike(build(folder, make), one_pass(tokens[0]))
+
+
+def test_folders_above_the_one_given_may_be_hidden_and_so_may_a_file_given(tmp_path, tokens):
+    (tmp_path / ".data" / "_x").mkdir(parents=True)
+    np.save(tmp_path / ".data" / "_x" / "a.npy", tokens[0])
+    assert_alike(build(tmp_path / ".data" / "_x", make), one_pass(tokens[0]))
+    np.save(tmp_path / "_b.npy", tokens[0])
+    assert_alike(build(tmp_path / "_b.npy", make), one_pass(tokens[0]))
+
+
+@pytest.mark.parametrize("inside", ["", "parts"])
+def test_parts_may_be_kept_among_the_shards(folder, inside):
+    first = build(folder, make, parts=folder / inside)
+    for again in (build(folder, make, parts=folder / inside), build(folder, make)):
+        assert_alike(again, first)
+
+
+def test_parts_may_be_kept_among_the_shards_of_an_object_store(tokens):
+    store = fsspec.filesystem("memory")
+    for name in ("0.npy", "_old/1.npy", "deep/.x/2.npy"):
+        with store.open(f"/among/{name}", "wb") as file:
+            np.save(file, tokens[0])
+    for _ in range(2):
+        assert_alike(build("memory://among", make, parts="memory://among"), one_pass(tokens[0]))
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "parquet"])
+def test_files_with_columns_are_read(tmp_path, tokens, kind):
+    keys, items = tokens
+    for number, (some, labels) in enumerate(
+        zip(np.array_split(keys, 3), np.array_split(items, 3), strict=True)
+    ):
+        write(tmp_path / f"part-{number}.{kind}", some.tolist(), labels.tolist())
+    merged = build(tmp_path, make, feed=partial(rows, key="vector", value="label"))
+    whole = one_pass(keys, items)
+    assert_alike(merged, whole)
+    assert np.array_equal(merged.slots.values, whole.slots.values)
+
+
+def write(path, keys, labels):
+    if path.suffix == ".parquet":
+        table = arrow.table({"other": labels, "vector": keys, "label": labels})
+        parquet.write_table(table, path, row_group_size=500)
+        return
+    records = ({"vector": key, "label": label} for key, label in zip(keys, labels, strict=True))
+    text = "".join(json.dumps(record) + "\n" for record in records).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+
+
+def test_an_object_store_is_read_and_keeps_the_parts(tokens):
+    store = fsspec.filesystem("memory")
+    for number, keys in enumerate(np.array_split(tokens[0], 3)):
+        with store.open(f"/stream/{number}.npy", "wb") as file:
+            np.save(file, keys)
+    merged = build("memory://stream", make, parts="memory://parts/one")
+    assert_alike(merged, one_pass(tokens[0]))
+    assert len(store.find("/parts/one")) == 3 + 2
+
+
+def test_log_parsers_merge_the_same_way(tmp_path, rng):
+    text = [f"user {name} opened {rng.integers(1000)}" for name in "abcdefgh" * 40]
+    text += [f"disk {rng.integers(9)} of host{rng.integers(99)} is full" for _ in range(200)]
+    text = rng.permutation(text).tolist()
+    for number, part in enumerate(np.array_split(text, 4)):
+        (tmp_path / f"{number}.log").write_text("".join(f"{line}\n" for line in part))
+    merged, whole = build(tmp_path, LogParser, feed=lines), LogParser()
+    whole.add_many(text)
+    assert [(row.template, row.count) for row in merged.templates()] == [
+        (row.template, row.count) for row in whole.templates()
+    ]
+    listed = build([text[:100], text[100:]], LogParser, feed=lines)
+    assert listed.templates() == merged.templates()
+
+
+def test_an_empty_folder_and_a_strange_file_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no files at"):
+        build(tmp_path, make)
+    (tmp_path / "a.csv").touch()
+    with pytest.raises(ShardError, match=r"a\.csv is of no kind known"):
+        build(tmp_path, make)
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        ({"other": [[1.0]]}, r"no column \['key'\]"),
+        ({"key": [[1.0], None]}, "1 empty cells"),
+        ({"key": [[1.0], [1.0, 2.0]]}, "lists of 1 to 2"),
+    ],
+)
+def test_columns_that_are_no_keys_are_refused(tmp_path, columns, complaint):
+    parquet.write_table(arrow.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(ShardError, match=complaint):
+        build(tmp_path, make)
+
+
+def test_blank_lines_are_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(feeding, "BATCH", 2)
+    text = '{"key": [1, 0]}\n' + "\n \n\r\n\n\n" + '{"key": [0, 1]}\n\n'
+    (tmp_path / "a.jsonl").write_text(text)
+    assert build(tmp_path, make).seen == 2
+
+
+def test_a_line_without_the_key_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"key": [1, 2]}\n{"kee": [1, 2]}\n')
+    with pytest.raises(ShardError, match="without the field 'key'"):
+        build(tmp_path, make)
