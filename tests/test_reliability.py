@@ -9,11 +9,10 @@ import pytest
 from safetensors import safe_open
 
 from benchmarks import reliability
-from distinctkv import Cache, snapshot
-from distinctkv.streams import LogParser
+from distinctkv import snapshot
 from fuzz import rows
 from fuzz.drive import mutate
-from tests.golden.making import HERE, MAKERS, facts
+from tests.golden.making import HERE, MAKERS, facts, load
 
 GOLDEN = sorted(HERE.glob("*.safetensors"))
 
@@ -42,16 +41,25 @@ def test_forty_kinds_of_bad_input_are_refused_by_every_engine(tmp_path):
 
 
 def test_a_full_disk_leaves_the_old_snapshot(tmp_path):
-    assert "the old snapshot is there" in reliability.disk_full(tmp_path)
+    assert all(reliability.disk_full(tmp_path).values())
+
+
+def test_a_save_that_succeeds_or_leaves_a_wreck_would_be_seen(tmp_path, monkeypatch):
+    def wreck(*_, **__):
+        (tmp_path / "full" / "cache").write_bytes(b"half")
+        (tmp_path / "full" / "cache.part").touch()
+        return subprocess.CompletedProcess([], 0, stdout="")
+
+    monkeypatch.setattr(reliability.subprocess, "run", wreck)
+    assert not any(reliability.disk_full(tmp_path).values())
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
 def test_what_an_older_version_wrote_is_loaded(path, tmp_path):
-    kind = LogParser if path.stem.startswith("parser") else Cache
-    loaded = kind.load(path)
+    loaded = load(path)
     assert facts(loaded) == json.loads(path.with_suffix(".json").read_text())
     loaded.save(tmp_path / "again")
-    assert kind.load(tmp_path / "again") is not None
+    assert facts(type(loaded).load(tmp_path / "again")) == facts(loaded)
 
 
 def test_every_version_of_the_format_has_its_golden_files():
@@ -82,8 +90,7 @@ def outline(path):
 
 AUDIT = """
 import sys
-from distinctkv import Cache, snapshot
-from distinctkv.streams import LogParser
+from tests.golden.making import load
 import safetensors.numpy
 def hook(event, arguments):
     if event.startswith("pickle."):
@@ -93,7 +100,7 @@ for name in ("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "s
 sys.addaudithook(hook)
 %s
 for path in sys.argv[1:]:
-    (LogParser if "parser" in path else Cache).load(path)
+    load(path)
     print("loaded", path)
 """
 

@@ -162,7 +162,12 @@ def test_no_bytes_stop_it(content, form):
         "csv": (b"t\n", ("--field", "t")),
     }[form]
     answer = dedup("-", "--format", form, *field, content=head + content)
-    assert answer.exit_code == 0
+    assert answer.exit_code == 0 or (
+        answer.exit_code == 1
+        and answer.stdout == ""
+        and ("records can be compared" in answer.stderr or "no line is" in answer.stderr)
+        and "Traceback" not in answer.stderr
+    )
     if form == "text":
         assert set(answer.stdout_bytes.split(b"\n")) <= {*content.split(b"\n"), b""}
 

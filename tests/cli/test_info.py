@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from distinctkv import Cache, Concentration, snapshot
 from distinctkv.cli import main
 from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
+from tests.cli.logs import start
 
 
 def info(*arguments):
@@ -78,3 +79,13 @@ def test_what_is_no_snapshot_is_refused(tmp_path):
     answer = info(path)
     assert (answer.exit_code, "was changed after it was written" in answer.stderr) == (1, True)
     assert info(tmp_path / "none").exit_code == 2
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_full_disk_is_told(tmp_path, options):
+    cache().save(tmp_path / "x")
+    with open("/dev/full", "wb") as full:
+        process = start("info", tmp_path / "x", *options, stdout=full)
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert told == b"Error: cannot write the output: No space left on device\n"

@@ -98,3 +98,17 @@ def test_what_cannot_be_merged_is_refused(tmp_path, wrong):
     }
     assert said[wrong] in answer.stderr
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(Deduplicator, "similarity"), (lambda tau: Cache(Concentration.fixed(tau)), "tau")],
+)
+def test_thresholds_do_not_mix(tmp_path, make, name):
+    make(0.5).save(tmp_path / "a")
+    make(0.75).save(tmp_path / "b")
+    answer = merge(tmp_path / "a", tmp_path / "b", "-o", tmp_path / "c")
+    assert answer.exit_code == 1
+    assert f"a was made with {name} 0.5" in answer.stderr
+    assert f"b with {name} 0.75" in answer.stderr
+    assert not (tmp_path / "c").exists()

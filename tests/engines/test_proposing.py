@@ -1,9 +1,11 @@
 """The index proposes and decides nothing: ids are the rule's, whatever it finds or misses."""
 
 import copy
+import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -85,16 +87,16 @@ def test_most_repeats_are_proven_by_the_index(things):
 
 def test_an_index_that_misses_everything_changes_nothing(things):
     lost = np.full((len(things), proposing.LIKELY), -1, np.int32)
-    with eager(), patch.object(proposing.Proposer, "search", lambda _, rows, n: lost[: len(rows)]):
+    with eager(), patch.object(proposing.Index, "search", lambda _, rows, n: lost[: len(rows)]):
         cache = Cache(Concentration.fixed(0.3))
         assert cache.write(things).tolist() == follow(cache, things)[1]
 
 
 def test_an_index_that_names_wrong_slots_changes_nothing(things, rng):
-    def wrong(proposer, rows, _):
-        return rng.integers(0, len(proposer.place), (len(rows), proposing.LIKELY)).astype(np.int32)
+    def wrong(index, rows, _):
+        return rng.integers(0, len(index.place), (len(rows), proposing.LIKELY)).astype(np.int32)
 
-    with eager(), patch.object(proposing.Proposer, "search", wrong):
+    with eager(), patch.object(proposing.Index, "search", wrong):
         cache = Cache(Concentration.fixed(0.3))
         assert cache.write(things).tolist() == follow(cache, things)[1]
 
@@ -106,9 +108,7 @@ def test_an_index_follows_rows_that_are_put_in_order_of_use_and_evicted(things, 
         slots = cache._slots
         for rows in (rng.permutation(slots.n), rng.random(slots.n) < 0.7):
             slots.take(rows)
-            proposer = slots.proposer
-            assert proposer.ready(slots["keys"], 1)
-            found = proposer.search(slots["keys"], 1000)
+            found = slots.proposer.ready(slots["keys"], 1).search(slots["keys"], 1000)
             assert (found == np.arange(slots.n)[:, None]).any(axis=1).all()
 
 
@@ -173,9 +173,60 @@ def test_an_index_that_fails_is_told_and_passed_over(things):
     def fail(*_):
         raise RuntimeError("no room")
 
-    with eager(), patch.object(proposing.Proposer, "_make", fail), warnings.catch_warnings():
+    with eager(), patch.object(proposing, "_made", fail), warnings.catch_warnings():
         warnings.simplefilter("always")
         cache = Cache(Concentration.fixed(0.3))
         with pytest.warns(UserWarning, match="faiss gave up \\(no room\\)"):
             ids = cache.write(things)
     assert ids.tolist() == follow(cache, things)[1]
+
+
+@contextmanager
+def often():
+    """Threads that take turns at every chance."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def dropped(proposer, *_):
+    proposer.give_up()
+
+
+@pytest.mark.parametrize("judge", [proposing.Proposer.judge, dropped])
+def test_reads_may_run_together(rng, judge):
+    keys = rng.standard_normal((1500, 32))
+    queries = keys[rng.integers(0, 1500, 100)] + 0.05 * rng.standard_normal((100, 32))
+    cache = Cache(Concentration.fixed(0.3))
+    cache.write(keys, np.arange(1500))
+    want, told = cache.nearest(queries)[0], cache.read(queries)
+
+    def read(_):
+        return (cache.nearest(queries)[0] == want).all() and (cache.read(queries) == told).all()
+
+    built = Mock(wraps=proposing._made)
+    judged = patch.object(proposing.Proposer, "judge", judge)
+    with eager(REST=0, _made=built), judged, often(), ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(read, range(24)))
+    assert built.call_count > 1 if judge is dropped else built.call_count == 1
+
+
+@pytest.mark.parametrize("key", ["mean", "ema"])
+def test_no_index_is_built_where_it_can_prove_nothing(things, key):
+    cache = Cache(Concentration.fixed(0.3), merge=Merge(key=key))
+    cache.write(things)
+    with eager():
+        cache.nearest(things[:300])
+    assert cache._slots.proposer is None
+
+
+def test_a_copy_makes_an_index_of_its_own(things):
+    with eager():
+        cache = Cache(Concentration.fixed(0.3))
+        cache.write(things)
+        twin = copy.deepcopy(cache)
+        assert cache._slots.proposer.index is not None
+        assert twin._slots.proposer.index is None
+        assert (twin.nearest(things)[0] == cache.nearest(things)[0]).all()
+        assert twin._slots.proposer.index is not None

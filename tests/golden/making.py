@@ -5,12 +5,13 @@ this, and must still load what older releases wrote.
 """
 
 import json
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
 
 from distinctkv import Cache, Concentration, Merge, snapshot
-from distinctkv.streams import LogParser
+from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
 
 HERE = Path(__file__).parent
 
@@ -43,19 +44,66 @@ def parser():
     return made
 
 
-MAKERS = {"plain": plain, "counted": counted, "far": far, "parser": parser}
+def deduplicator():
+    made = Deduplicator(0.7, field="text", budget=3, on_bad="skip")
+    texts = ["the door is open", "the door is open!", None, "no such file", "one", "two", "two"]
+    made.add_many({"id": number, "text": text} for number, text in enumerate(texts))
+    made.note["read"] = 7
+    return made
+
+
+def detector():
+    made = NoveltyDetector(0.8, quantile=0.75, window=8, budget=4)
+    made.add_many(f"door {number % 3} opened" for number in range(9))
+    made.add("disk is on fire", at="10:41")
+    return made
+
+
+MAKERS = {
+    "plain": plain,
+    "counted": counted,
+    "far": far,
+    "parser": parser,
+    "deduplicator": deduplicator,
+    "detector": detector,
+}
+KINDS = {"parser": LogParser, "deduplicator": Deduplicator, "detector": NoveltyDetector}
+
+
+def load(path):
+    """What a golden file holds."""
+    return KINDS.get(Path(path).stem.split("-")[0], Cache).load(path)
 
 
 def facts(made):
     """What a thing remembers, as JSON."""
-    if isinstance(made, LogParser):
-        rows = [(row.id, row.template, row.count) for row in made.templates()]
-        return json.loads(json.dumps({"seen": made.seen, "templates": rows}))
+    told = {LogParser: _parser, Deduplicator: _deduplicator, NoveltyDetector: _detector}
+    return json.loads(json.dumps(told.get(type(made), _cache)(made)))
+
+
+def _parser(made):
+    rows = [(row.id, row.template, row.count) for row in made.templates()]
+    return {"seen": made.seen, "templates": rows}
+
+
+def _deduplicator(made):
+    held = [*zip(made.numbers, made.kept, made.counts, strict=True)]
+    state = {"seen": made.seen, "skipped": made.skipped, "note": made.note, "held": held}
+    return state | {"is": repr(made), "setting": made.setting}
+
+
+def _detector(made):
+    known = {slot: astuple(one) for slot, one in made.known.items()}
+    state = {"seen": made.seen, "threshold": made.threshold, "known": known}
+    return state | {"is": repr(made), "similarity": made.similarity}
+
+
+def _cache(made):
     slots = made.slots
     columns = {name: getattr(slots, name) for name in type(slots).__slots__}
     listed = {name: None if column is None else column.tolist() for name, column in columns.items()}
     state = {"temperature": made.temperature, "seen": made.seen, "policy": str(made.concentration)}
-    return json.loads(json.dumps(listed | state | {"merge": str(made.merge)}))
+    return listed | state | {"merge": str(made.merge)}
 
 
 def _keys():

@@ -80,6 +80,58 @@ def test_labels_of_evicted_clusters_are_minus_one():
     assert model.cluster_centers_.tolist() == [[5.0], [9.0]]
 
 
+def test_distances_that_float32_would_lose_are_refused():
+    times = np.array([[1.7e9], [1.7e9 + 30], [1.7e9 + 60]])
+    with pytest.raises(ValueError, match=r"steps of 128 at 1\.7e\+09.* tau .* 10\b.*take the mean"):
+        OnlineDPMeans(tau=10.0).fit(times)
+    model = OnlineDPMeans(tau=10.0).fit(times - times.mean())
+    assert model.labels_.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="steps of 128"):
+        model.partial_fit(times)
+    assert model.counts_.sum() == 3  # nothing was learned
+    assert OnlineDPMeans(tau=1e-3, metric="cosine").fit(np.c_[times, times]).n_clusters_ == 1
+    assert OnlineDPMeans(tau=1e-9).fit(np.zeros((2, 1))).n_clusters_ == 1
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1.0, 1e12), st.integers(0, 2**32 - 1))
+def test_what_is_not_refused_is_clustered_as_in_float64(tau, size, draw):
+    rng = np.random.default_rng(draw)
+    small = 0.3 * tau * rng.integers(0, 20, (20, 1))  # no two of them at about tau
+    rows = rng.choice([-size, size]) + small
+    if np.spacing(np.float32(np.abs(rows).max())) > tau / 32:
+        with pytest.raises(ValueError, match="float32 has steps of"):
+            OnlineDPMeans(tau).fit(rows)
+    else:
+        opened = [
+            np.unique(OnlineDPMeans(tau).fit(given).labels_, return_index=True)[1].tolist()
+            for given in (rows, small)
+        ]
+        assert opened[0] == opened[1]
+
+
+@pytest.mark.parametrize(
+    "given", [{"tau": 100.0}, {"budget": 7}, {"key": "mean"}, {"metric": "cosine"}]
+)
+def test_a_setting_cannot_change_under_way(given):
+    model = OnlineDPMeans(tau=1.0).fit([[1.0, 2.0]])
+    (name,) = given
+    with pytest.raises(ValueError, match=f"{name} .* cannot change .* fit"):
+        model.set_params(**given).partial_fit([[5.0, 5.0]])
+    assert model.counts_.tolist() == [1]
+    assert model.fit([[5.0, 5.0]]).counts_.tolist() == [1]  # but it can begin anew
+
+
+@pytest.mark.parametrize("budget", [np.inf, 6])
+def test_a_label_does_not_take_a_copy_of_the_slots(rng, budget, monkeypatch):
+    rows = rng.standard_normal((40, 3))
+    model = OnlineDPMeans(0.5, budget=budget).fit(rows)
+    want = model.predict(rows), model.labels_
+    monkeypatch.setattr(Cache, "slots", property(lambda _: pytest.fail("all slots copied")))
+    again = OnlineDPMeans(0.5, budget=budget).fit(rows)
+    assert (again.predict(rows) == want[0]).all()
+    assert (again.labels_ == want[1]).all()
+
+
 def test_rows_may_come_one_at_a_time_by_name():
     model = OnlineDPMeans(1.0)
     assert model.predict_one({"a": 1.0, "b": 2.0}) == -1

@@ -192,6 +192,24 @@ def test_a_budget_is_never_exceeded(given, budget):
     assert whole.kept == seen.kept
 
 
+@pytest.mark.parametrize("way", ["add", "add_many"])
+def test_a_budget_lets_texts_go(rng, way):
+    given = ["".join(rng.permutation([*"abcdefghijklmnop"])) for _ in range(500)]
+    seen = Deduplicator(0.9, budget=50)
+    for part in np.array_split(given, 7):
+        [*map(seen.add, part)] if way == "add" else seen.add_many(part.tolist())
+    assert len(seen) == 50
+    assert texts_in(seen) <= 50
+
+
+def texts_in(thing):
+    """How many texts of 16 letters are held by what is in a thing, and in that."""
+    if isinstance(thing, str):
+        return int(len(thing) == 16)
+    inner = [*thing.items()] if isinstance(thing, dict) else getattr(thing, "__dict__", {}).values()
+    return sum(map(texts_in, thing if isinstance(thing, list | tuple) else inner))
+
+
 def test_a_budget_keeps_what_recurs():
     seen = Deduplicator(0.9, budget=2)
     seen.add_many(["often", "often", "now and then", "often", "once", "twice", "often"])

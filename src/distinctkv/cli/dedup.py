@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import sys
+from math import isnan
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, cast
@@ -17,6 +18,7 @@ from .stopping import Stop, quiet_pipe
 
 if TYPE_CHECKING:
     from ..streams.dedup.deduplicator import Deduplicator
+    from ..streams.dedup.job import Job
 
 FORMS = ("auto", "text", "jsonl", "csv", "parquet")
 
@@ -27,8 +29,15 @@ FORMS = ("auto", "text", "jsonl", "csv", "parquet")
     "--field", metavar="NAME", help="The field of JSON, or column of a table, to compare."
 )
 @click.option(
+    "--header",
+    metavar="REGEX|auto|none",
+    help="For lines of logs: compare what follows the header, and print whole lines. A header is "
+    "found from the first lines (auto), or a regular expression. [default: none]",
+)
+@click.option(
     "--similarity",
     type=click.FloatRange(-1, 1),
+    callback=lambda _context, _option, value: _number(value),
     default=0.9,
     show_default=True,
     help="From which cosine on a record is a repeat.",
@@ -61,6 +70,7 @@ FORMS = ("auto", "text", "jsonl", "csv", "parquet")
 def command(
     files: tuple[str, ...],
     field: str | None,
+    header: str | None,
     similarity: float,
     explain: bool,
     output: Path | None,
@@ -80,15 +90,19 @@ def command(
     start = perf_counter()
     csv.field_size_limit(1 << 30)
     paths = inputs.named(files)
-    _check_output(output, [*paths, *([str(state)] if state else [])])
+    _check_output(output, [*paths, *([str(state)] if state else [])], state)
     with Stop() as stop, quiet_pipe(), inputs.told(), alone(state):
         form = _form(paths, field, state) if form == "auto" else form
         _check_form(form, field, state, output)
+        if form != "text" and header not in (None, "none"):
+            raise click.BadParameter(f"is for plain text, not {form}", param_hint="--header")
         seen = _seen(state, similarity, budget)
         if form == "parquet":
             summary = deduping.parquet(paths, field or "", seen, cast(Path, output), explain)
         else:
             job = Job(paths, seen, form=form, field=field, state=state, stop=stop)
+            if form == "text":
+                _set_header(job, header, paths[0], state)
             summary = deduping.lines(job, paths, output, explain)
         summary.say(perf_counter() - start)
     sys.exit(stop.status or int(bool(summary.damages)))
@@ -96,13 +110,49 @@ def command(
 
 def _form(paths: list[str], field: str | None, state: Path | None) -> str:
     """What the records of files are, from their first bytes or from the state."""
-    from ..streams.dedup.forms import guess
+    from ..streams.dedup.guessing import one_form
     from ..streams.dedup.job import NOTE
     from ..streams.dedup.saving import note
 
-    if state is not None and state.exists() and (held := note(state).get(NOTE)):
-        return str(held["form"])
-    return guess(paths[0], field)
+    begun = note(state).get(NOTE) if state is not None and state.exists() else None
+    held = begun.get("form") if isinstance(begun, dict) else None
+    if held == "text":  # which may begin with anything
+        return "text"
+    form = one_form(paths, field)
+    if held is None or form == held:
+        return form
+    if form == "auto":
+        return str(held)
+    raise click.ClickException(
+        f"{state} was begun with {held}, {paths[0]} is {form}; name another state, "
+        "or say what the file is with --format"
+    )
+
+
+def _number(value: float) -> float:
+    if isnan(value):
+        raise click.BadParameter("nan is no number; a cosine in [-1, 1] is needed")
+    return value
+
+
+def _set_header(job: Job, given: str | None, path: str, state: Path | None) -> None:
+    """What of a line is compared: what follows the header, if one is asked for."""
+    from ..streams.dedup.guessing import hinted
+
+    found = job.found
+    if given is not None and given != "auto":
+        wanted = inputs.header_of(given)
+        if job.begun:
+            inputs.check_header(state, found.stamp, wanted)
+        found.stamp = wanted
+    elif given == "auto" and not job.begun:
+        found.guessing = True
+    elif given is None and not job.begun and (header := hinted(path)):
+        click.echo(
+            f"the lines begin with {', '.join(header.fields)}; --header auto compares what "
+            "follows, --header none whole lines, as now",
+            err=True,
+        )
 
 
 def _check_form(form: str, field: str | None, state: Path | None, output: Path | None) -> None:
@@ -121,10 +171,14 @@ def _check_form(form: str, field: str | None, state: Path | None, output: Path |
         )
 
 
-def _check_output(output: Path | None, paths: list[str]) -> None:
+def _check_output(output: Path | None, paths: list[str], state: Path | None) -> None:
     """Refuse to write over what is read, and where there is no folder."""
     if output is None:
         return
+    if state is not None and output.is_fifo():
+        raise click.BadParameter(
+            "a pipe cannot be cut back to what the state says; name a file", param_hint="--output"
+        )
     if not output.parent.is_dir():
         raise click.BadParameter(f"there is no folder {output.parent}", param_hint="--output")
     for path in paths:

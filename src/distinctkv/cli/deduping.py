@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -17,6 +17,7 @@ from . import inputs
 
 if TYPE_CHECKING:
     from ..streams.dedup.deduplicator import Deduplicator
+    from ..streams.dedup.forms import Raw
     from ..streams.dedup.job import Job
     from ..streams.dedup.verdict import Verdict
 
@@ -49,22 +50,33 @@ class Summary:
 def lines(job: Job, paths: list[str], output: Path | None, explain: bool) -> Summary:
     """Print the records of a job that are kept."""
     before = asdict(job.tally)
-    with _open(output, job) as out, _bar(job, paths) as advance:
-        headed = job.begun and bool(job.header)
+    with ExitStack() as stack, _bar(job, paths) as advance:
+        out = stack.enter_context(_open(output, job)) if job.begun else None
+        headed = job.begun and bool(job.found.columns)
         for batch in job:
-            if job.header and not headed:
-                out.write(job.header + b"\n")
-                headed = True
-            out.writelines(one.raw + b"\n" for one, verdict in batch if verdict.kept)
+            # Of records that cannot be compared, the output is left as it was.
+            if out is None and batch and not job.hopeless:
+                out = stack.enter_context(_open(output, job))
+            if out is not None:
+                headed = _print(out, job, batch, headed)
             if explain:
-                _explain((one.content, verdict) for one, verdict in batch)
-            if output is None:
-                out.flush()
+                _explain(_told(job, one, verdict, len(paths) > 1) for one, verdict in batch)
             advance()
-        out.flush()
+        out = out or stack.enter_context(_open(output, job))
+        _print(out, job, [], headed)
         job.save()
     new = {name: count - before[name] for name, count in asdict(job.tally).items()}
     return Summary(new | {"before": before["records"]}, job.damages)
+
+
+def _print(out: BinaryIO, job: Job, batch: list[tuple[Raw, Verdict]], headed: bool) -> bool:
+    """Write what is kept, after the first line of CSV; whether that is written by now."""
+    if job.found.columns and not headed:
+        out.write(job.found.columns + b"\n")
+    out.writelines(one.raw + b"\n" for one, verdict in batch if verdict.kept)
+    if out is sys.stdout.buffer or not batch:
+        out.flush()
+    return headed or bool(job.found.columns)
 
 
 def parquet(
@@ -79,23 +91,42 @@ def parquet(
         counts["kept"] += sum(verdict.kept for _, verdict in batch)
         counts["bad"] += sum(verdict.bad for _, verdict in batch)
         if explain:
-            _explain(batch)
+            _explain(_plain(seen, content, verdict) for content, verdict in batch)
     counts["dropped"] = counts["records"] - counts["kept"] - counts["bad"]
     return Summary(counts, {})
 
 
-def _explain(pairs: Iterable[tuple[Any, Verdict]]) -> None:
-    """One JSON object for each record that is not kept; records are numbered from 1."""
-    for content, verdict in pairs:
-        if verdict.kept:
-            continue
-        told: dict[str, Any] = {"record": verdict.number + 1, "text": _short(content)}
-        if verdict.of is None:
-            told["bad"] = True
-        else:
-            told |= {"of": verdict.of + 1, "similarity": round(verdict.similarity or 0.0, 6)}
-            told["kept"] = _short(verdict.record)
+def _explain(rows: Iterable[dict[str, Any]]) -> None:
+    """One JSON object for each record that is not kept."""
+    for told in filter(None, rows):
         click.echo(json.dumps({k: v for k, v in told.items() if v is not None}), err=True)
+
+
+def _told(job: Job, one: Raw, verdict: Verdict, several: bool) -> dict[str, Any]:
+    """Why a record of a file is not kept, and where it is; nothing if it is."""
+    from ..streams.dedup.job import fault
+
+    if verdict.kept or job.spot is None:
+        return {}
+    place = {"file": job.spot.file if several else None, "line": job.spot.line + one.line}
+    return _why(one.content, verdict, place, lambda: fault(job.seen, one))
+
+
+def _plain(seen: Deduplicator, content: object, verdict: Verdict) -> dict[str, Any]:
+    """The same of a row, which has no place."""
+    fault, width = seen._reader.fault, seen._shelf.width
+    return {} if verdict.kept else _why(content, verdict, {}, lambda: fault(content, width))
+
+
+def _why(
+    content: object, verdict: Verdict, place: dict[str, Any], fault: Callable[[], str]
+) -> dict[str, Any]:
+    """Records are numbered from 1."""
+    told = {"record": verdict.number + 1, **place, "text": _short(content)}
+    if verdict.of is None:
+        return told | {"bad": True, "reason": fault()}
+    told |= {"of": verdict.of + 1, "similarity": round(verdict.similarity or 0.0, 6)}
+    return told | {"kept": _short(verdict.record)}
 
 
 def _short(content: object) -> str | None:
@@ -115,8 +146,9 @@ def _open(output: Path | None, job: Job) -> Iterator[BinaryIO]:
         )
     try:
         with output.open("r+b" if job.begun else "wb") as file:
-            file.seek(job.output)
-            file.truncate()
+            if job.begun:
+                file.seek(job.output)
+                file.truncate()
 
             def written() -> int:
                 file.flush()
@@ -126,7 +158,8 @@ def _open(output: Path | None, job: Job) -> Iterator[BinaryIO]:
             job.written = written
             yield file
     except OSError as error:
-        raise click.ClickException(f"cannot write {output}: {error.strerror}") from error
+        said = error.strerror or str(error)
+        raise click.ClickException(f"cannot write {output}: {said}") from error
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from . import inputs, kinds
+from .stopping import quiet_pipe
 
 FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 SHOWN = 5  # of the most frequent things
@@ -40,10 +41,11 @@ def command(file: Path, as_json: bool) -> None:
         kinds.DETECTOR: _detector,
     }
     found |= tell.get(kind, _other)(held)
-    if as_json:
-        click.echo(json.dumps(found, default=str))
-    else:
-        _print(found)
+    with quiet_pipe():
+        if as_json:
+            click.echo(json.dumps(found, default=str))
+        else:
+            _print(found)
 
 
 def _cache(cache: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -28,6 +28,13 @@ def kind_of(path: Path) -> tuple[str, str]:
         ) from error
 
 
+def threshold(held: Any) -> tuple[str, float]:  # noqa: ANN401
+    """The number that decides what is a repeat, and its name."""
+    if hasattr(held, "similarity"):
+        return "similarity", held.similarity
+    return "tau", held.concentration.tau
+
+
 def load(path: Path, kind: str) -> Any:  # noqa: ANN401
     """What was saved, every byte of it checked; of other kinds, tensors and state."""
     if kind == "cache":

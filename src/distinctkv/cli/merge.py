@@ -30,7 +30,9 @@ def command(files: tuple[Path, ...], output: Path) -> None:
         kind = _one_kind(files)
         whole = kinds.load(files[0], kind)
         for file in files[1:]:
-            _absorb(whole, kinds.load(file, kind), file)
+            part = kinds.load(file, kind)
+            _check_setting(whole, part, files[0], file)
+            _absorb(whole, part, file)
         _forget_places(whole)
         try:
             whole.save(output)
@@ -50,6 +52,16 @@ def _one_kind(files: tuple[Path, ...]) -> str:
     if first not in kinds.MERGED:
         raise click.ClickException(f"a {first} cannot be merged; {', '.join(kinds.MERGED)} can")
     return first
+
+
+def _check_setting(whole: Any, part: Any, first: Path, file: Path) -> None:  # noqa: ANN401
+    """Refuse parts that would not have dropped, or merged, the same things."""
+    (name, ours), (_, theirs) = kinds.threshold(whole), kinds.threshold(part)
+    if ours != theirs:
+        raise click.ClickException(
+            f"{first} was made with {name} {ours:g}, {file} with {name} {theirs:g}; "
+            f"merge files of one {name}"
+        )
 
 
 def _absorb(whole: Any, part: Any, file: Path) -> None:  # noqa: ANN401

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
+from math import frexp, inf, ldexp
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ except ImportError as error:
 
 Ints = NDArray[np.int64]
 # N rows, D features, K clusters
+FINE = 32  # steps that float32 must have within tau
 
 
 class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -31,7 +32,8 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
     ``tau`` is a distance (``metric="euclidean"``) or 1 - cosine (``"cosine"``). Centres are the
     first row of a cluster (``key="first"``), the mean of its rows or a mean that follows drift
     (``"ema"``). With a ``budget`` the least used clusters go. Rows are taken in order, so that
-    `partial_fit` in pieces gives what `fit` gives.
+    `partial_fit` in pieces gives what `fit` gives. Centres are float32: rows so far from zero that
+    this would blur ``tau`` are refused.
 
     >>> rows = [[0.0, 0.0], [0.1, 0.0], [5.0, 5.0], [0.0, 0.1]]
     >>> model = OnlineDPMeans(tau=1.0).fit(rows)
@@ -115,7 +117,10 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
 
     def _learn(self, X: ArrayLike, *, reset: bool) -> Self:
         policy = self._policy()
+        if not reset:
+            self._check_same(policy)
         rows = self._valid(X, reset=reset)
+        self._check_fine(rows)
         if reset:
             self.cache_ = Cache(policy, merge=Merge(key=self.key), metric=self.metric)
         self.labels_ = self._labels(self.cache_.write(rows))
@@ -130,13 +135,38 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
         far = float(tau) ** 2 if self.metric == "euclidean" else float(tau)
         return Concentration.fixed(far, self.budget)
 
+    def _check_same(self, policy: Concentration) -> None:
+        """Refuse to go on under another setting: the centres held were chosen by this one."""
+        cache = self.cache_
+        now = (policy.tau, policy.base, self.key, self.metric)
+        then = (cache.concentration.tau, cache.concentration.base, cache.merge.key, cache.metric)
+        for name, new, old in zip(("tau", "budget", "key", "metric"), now, then, strict=True):
+            if new != old:
+                raise ValueError(
+                    f"{name} was set to {getattr(self, name)!r} after rows were learned under "
+                    "another, and cannot change on the way; set it back, or call fit to begin anew"
+                )
+
+    def _check_fine(self, rows: NDArray[Any]) -> None:
+        """Refuse rows whose distances float32 would blur; ``tau=0`` asks for equal rows only."""
+        peak = max(float(rows.max()), -float(rows.min()))
+        step = ldexp(1.0, frexp(peak)[1] - 24) if peak else 0.0
+        if self.metric == "euclidean" and step * FINE > self.tau > 0:
+            raise ValueError(
+                f"float32 has steps of {step:g} at {peak:g}, the largest number here; they must be "
+                f"at most tau / {FINE}, and tau is {self.tau:g}: take the mean of each column off "
+                "(once, the same for all rows), scale the columns, or choose a larger tau"
+            )
+
     def _valid(self, X: ArrayLike, *, reset: bool = False) -> NDArray[Any]:
         rows: NDArray[Any] = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
         return rows
 
     def _labels(self, ids: Ints) -> Ints:
         """Places of slots among those held now; -1 of those that were evicted since."""
-        held = self.cache_.slots.ids
+        if self.cache_.born == len(self.cache_):
+            return ids  # none is gone, so that a birth number is a place
+        held = np.sort(self.cache_._slots["ids"], kind="stable")  # few are out of order
         place = np.minimum(np.searchsorted(held, ids), len(held) - 1)
         return np.where(held[place] == ids, place, -1)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .deduplicator import Deduplicator
-from .records import Encoder
+from .records import Encoder, several
 from .verdict import Verdict
 
 
@@ -59,7 +59,7 @@ def deduplicate(
     >>> len(found.rethreshold(0.9).kept)
     3
     """
-    given = [*records]
+    given = [*several(records)]
     seen = Deduplicator(similarity, encode=encode, field=field)
     rows = seen._rows(given) if given else np.empty((0, 1))
     empty = Deduplication(float(similarity), given, [], rows)

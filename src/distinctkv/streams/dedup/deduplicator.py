@@ -15,7 +15,7 @@ from ...memory import Cache, OnBad
 from ...policy import Concentration
 from . import saving
 from .encoding import NGrams
-from .records import Encoder, Reader, RecordError, why
+from .records import Encoder, Reader, RecordError, several, why
 from .shelf import Shelf
 from .verdict import Verdict
 
@@ -59,7 +59,7 @@ class Deduplicator:
         self.note: dict[str, Any] = {}  # yours: JSON that is saved with it
         self._shelf = Shelf(Cache(policy, on_bad=on_bad))
         self._reader = Reader(NGrams() if encode is None else encode, field)
-        self._slots: dict[str, int] = {}  # of kept texts that may come again to the letter
+        self._slots: dict[str, int] = {}  # of kept texts, if none of them is ever let go
 
     def add(self, record: Any) -> Verdict:  # noqa: ANN401
         """Take in one record."""
@@ -79,7 +79,7 @@ class Deduplicator:
 
     def add_many(self, records: Iterable[Any]) -> list[Verdict]:
         """Take in records, as one by one; if one of them is refused, none is taken in."""
-        given = records if isinstance(records, np.ndarray) else [*records]
+        given = records if isinstance(records, np.ndarray) else [*several(records)]
         if len(given) == 0:
             return []
         rows = self._rows(given)
@@ -102,6 +102,8 @@ class Deduplicator:
         """Take in what another has kept, as if its records had followed; what became of each."""
         if not isinstance(other, Deduplicator):
             raise TypeError(f"only a Deduplicator can be absorbed, got {type(other).__name__}")
+        if other is self:
+            raise ValueError("a de-duplicator cannot absorb itself; load it twice for that")
         if (ours := self.setting) != (theirs := other.setting):
             raise ValueError(f"both must compare records in one way: {ours} and {theirs}")
         first, numbers = self.seen, other.numbers
@@ -210,7 +212,9 @@ class Deduplicator:
     def _keep(self, slot: int, number: int, record: Any) -> None:  # noqa: ANN401
         held = self._reader.held(record)
         self._shelf.held[slot] = (number, held)
-        if held is not None and isinstance(content := self._reader.content(record), str):
+        if held is None or self._shelf.bounded:
+            return
+        if isinstance(content := self._reader.content(record), str):
             self._slots[content] = slot
 
     def _content(self, record: Any) -> Any:  # noqa: ANN401

@@ -6,12 +6,14 @@ import csv
 import json
 from typing import Any, NamedTuple, Protocol
 
-from ..files.sources import Source
+from ..files.headers import Header
 from ..files.unpacking import SourceError
+from .records import names
 
 LONGEST = 1 << 26  # bytes of a record; a longer one is passed over
 OPEN = 1 << 20  # bytes after which an open quote was a slip
 SEPARATORS = ",\t;|"
+FIRST = 100  # records whose fields are told if none has the right one
 
 
 class Raw(NamedTuple):
@@ -19,6 +21,8 @@ class Raw(NamedTuple):
 
     raw: bytes
     content: str | list[Any] | None
+    line: int = 0  # how many lines after the first of those it was cut from
+    why: str = ""  # it is bad
 
 
 class Form(Protocol):
@@ -31,14 +35,17 @@ class Form(Protocol):
 
 
 class Text:
-    r"""A record is a line.
+    r"""A record is a line, of which what follows the header counts, if it has one.
 
     >>> records, end = Text().cut(b"one\r\ntwo\nthr", over=False)
-    >>> records, end
-    ([Raw(raw=b'one\r', content='one'), Raw(raw=b'two', content='two')], 9)
+    >>> [(one.raw, one.content, one.line) for one in records], end
+    ([(b'one\r', 'one', 0), (b'two', 'two', 1)], 9)
     """
 
     name = "text"
+
+    def __init__(self, stamp: Header | None = None) -> None:
+        self._stamp = stamp
 
     def cut(self, held: bytes, *, over: bool) -> tuple[list[Raw], int]:
         """One record per line."""
@@ -46,11 +53,15 @@ class Text:
         lines = held[:end].split(b"\n")
         if not lines[-1]:
             lines.pop()
-        return [one for line in lines if (one := self.read(line)) is not None], end
+        records = (self.read(line, number) for number, line in enumerate(lines))
+        return [one for one in records if one is not None], end
 
-    def read(self, line: bytes) -> Raw | None:
+    def read(self, line: bytes, number: int) -> Raw | None:
         """What a line is; nothing, if it does not count."""
-        return Raw(line, line.removesuffix(b"\r").decode("utf-8", "replace"))
+        text = line.removesuffix(b"\r").decode("utf-8", "replace")
+        if self._stamp is not None:
+            text = self._stamp.strip([text])[0][0]
+        return Raw(line, text, number)
 
 
 class Json(Text):
@@ -59,26 +70,58 @@ class Json(Text):
     name = "jsonl"
 
     def __init__(self, field: str) -> None:
-        self._field = field
+        super().__init__()
+        self._field, self._found = field, False
+        self._objects, self._names = 0, dict[str, None]()  # fields of the first objects
 
-    def read(self, line: bytes) -> Raw | None:
+    def read(self, line: bytes, number: int) -> Raw | None:
         """The field of the object."""
         if not line.strip():
             return None
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError):
-            return Raw(line, None)
-        value = record.get(self._field) if isinstance(record, dict) else None
-        return Raw(line, value if isinstance(value, str | list) else None)
+        except (ValueError, RecursionError) as error:
+            return Raw(line, None, number, f"it is no JSON: {error}")
+        if not isinstance(record, dict):
+            return Raw(line, None, number, f"it is a {type(record).__name__}, and no object")
+        value = record.get(self._field)
+        if isinstance(value, str | list):
+            self._found = True
+            return Raw(line, value, number)
+        self._note(record)
+        said = f"is {type(value).__name__}, neither a text nor a list of numbers"
+        if value is None:
+            said = "is empty" if self._field in record else f"is missing; it has {names(record)}"
+        return Raw(line, None, number, f"the field {self._field!r} {said}")
+
+    def complaint(self) -> str:
+        """What is wrong with all the lines; nothing if only their values may be."""
+        if self._found:
+            return ""
+        if not self._objects:
+            return (
+                "no line is a JSON object, and there must be one JSON object per line: "
+                "jq -c . makes that of objects, jq -c '.[]' of an array"
+            )
+        return (
+            f"no record has the field {self._field!r}; the first ones have "
+            f"{names(self._names)}; name another with --field"
+        )
+
+    def _note(self, record: dict[str, Any]) -> None:
+        self._found = self._found or self._field in record
+        if self._objects < FIRST:
+            self._names.update(dict.fromkeys(record))
+        self._objects += 1
 
 
 class Csv:
     r"""A record is a row, of which one column counts; quoted text may have newlines.
 
     >>> form = Csv("text", b"id,text")
-    >>> form.cut(b'1,"a\nb"\n2,c\n3', over=False)
-    ([Raw(raw=b'1,"a\nb"', content='a\nb'), Raw(raw=b'2,c', content='c')], 12)
+    >>> records, end = form.cut(b'1,"a\nb"\n2,c\n3', over=False)
+    >>> [(one.raw, one.content, one.line) for one in records], end
+    ([(b'1,"a\nb"', 'a\nb', 0), (b'2,c', 'c', 2)], 12)
     """
 
     name = "csv"
@@ -97,47 +140,31 @@ class Csv:
     def cut(self, held: bytes, *, over: bool) -> tuple[list[Raw], int]:
         """One record per row; a quote that is never closed spoils its own line only."""
         records: list[Raw] = []
-        start = 0
+        start = line = 0
         while (end := _row_end(held, start, over=over)) is not None:
             raw = held[start:end].removesuffix(b"\n")
-            read = self._read(raw)
+            read = self._read(raw, line)
             if read.content is None and b"\n" in raw:
                 # Not one row after all: a quote in its first line was not closed.
                 end = held.find(b"\n", start) + 1
-                read = Raw(held[start : end - 1], None)
+                read = Raw(held[start : end - 1], None, line, "a quote in it is not closed")
+            line += held.count(b"\n", start, end)
             start = end
             if raw.strip():
                 records.append(read)
         return records, start
 
-    def _read(self, raw: bytes) -> Raw:
+    def _read(self, raw: bytes, line: int) -> Raw:
         text = raw.removesuffix(b"\r").decode("utf-8", "replace")
         try:
             [row] = csv.reader(
                 text.splitlines(keepends=True), delimiter=self._separator, strict=True
             )
-        except (csv.Error, ValueError):
-            return Raw(raw, None)
-        return Raw(raw, row[self._place] if self._place < len(row) else None)
-
-
-def guess(path: str, field: str | None) -> str:
-    """What the records of a file are, by its first bytes and by whether a field is asked for.
-
-    Of what comes through a pipe the first bytes are not known yet: ``auto``.
-    """
-    if path == "-":
-        return "text" if field is None else "auto"
-    source = Source(path)
-    try:
-        start = source.head
-    finally:
-        source.close()
-    if start.startswith(b"PAR1"):
-        return "parquet"
-    if start.lstrip()[:1] == b"{":
-        return "jsonl"
-    return "text" if field is None else "csv"
+        except (csv.Error, ValueError) as error:
+            return Raw(raw, None, line, f"it is no row: {error}")
+        if self._place < len(row):
+            return Raw(raw, row[self._place], line)
+        return Raw(raw, None, line, f"it has {len(row)} columns, number {self._place + 1} counts")
 
 
 def _row_end(held: bytes, start: int, *, over: bool) -> int | None:

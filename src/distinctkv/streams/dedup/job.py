@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from ...snapshot import SnapshotError
+from ..files.headers import Header
 from ..files.places import Place, Trail, find
 from ..files.sources import Source
 from ..files.unpacking import SourceError
 from .deduplicator import Deduplicator
-from .forms import LONGEST, Csv, Form, Json, Raw, Text
-from .verdict import Verdict
+from .finding import Finder
+from .forms import LONGEST, Csv, Form, Raw
+from .guessing import check_columns
+from .spots import Spot
+from .verdict import Tally, Verdict
 
 NOTE = "distinctkv dedup"  # what a job keeps in the note; other keys are not its own
 CELL = 1 << 20  # bytes read at a time
@@ -23,24 +28,6 @@ PER_KEPT = 5
 PAUSE = 5.0  # seconds between two saves of what comes slowly
 TICK = 0.2
 REMEMBERED = 1000  # texts whose place is kept
-
-
-@dataclass(slots=True)
-class Tally:
-    """Records by what became of them."""
-
-    records: int = 0
-    kept: int = 0
-    dropped: int = 0
-    bad: int = 0  # no record, no field, or nothing to compare
-
-    @classmethod
-    def restore(cls, saved: dict[str, int]) -> Tally:
-        """What a state file kept."""
-        tally = cls(**saved)
-        if not all(isinstance(n, int) and n >= 0 for n in saved.values()):
-            raise ValueError(f"records are counted by whole numbers, got {saved}")
-        return tally
 
 
 class Job:
@@ -63,28 +50,32 @@ class Job:
     ) -> None:
         self.seen, self.damages = seen, dict[str, str]()
         self.tally, self.output = Tally(), 0
-        self.header = b""  # of CSV, to be written before all records
         self.written: Callable[[], int] = lambda: 0
         self.passed = 0  # bytes read of all files, packed as they are
         self._paths, self._state, self._stop = paths, state, stop
-        self._form, self._field = form, field
+        self.found = Finder(form, field)
+        self.spot: Spot | None = None  # where the records of the last batch begin
         self._places: list[Place] = []
         self._left: list[Place] = []
         self._source: Source | None = None
         self._trail = Trail()
-        self._aside: list[tuple[Form, bytes]] = []
+        self._aside: list[tuple[Form, bytes, Spot]] = []
+        self._first_fault = ""
         self._over = False
         if NOTE in seen.note:
             self._restore(seen.note[NOTE])
+        self.begun = self.tally.records > 0 or bool(self._places)  # by a run before
+        if form == "csv":
+            check_columns(paths, field or "", self.found.columns)
         self._saved, self._saved_at = self.tally.records, monotonic()
 
     def __iter__(self) -> Iterator[list[tuple[Raw, Verdict]]]:
         """Records with their verdicts, in batches; the batch before must have been written."""
         for path in self._paths:
             source, trail = find(Source(path), self._places)
-            self._source, self._trail = source, trail
+            self._source, self._trail, self.spot = source, trail, Spot(source, trail.offset)
             try:
-                for records in self._read(source, trail):
+                for records in self._read(source, trail, self.spot):
                     yield self._judge(records)
                     self._save_if_due(live=not source.regular)
                     if self._stop():
@@ -96,17 +87,20 @@ class Job:
             self._left += [Place.of(source, trail)] if source.regular else []
             self.passed += source.passed
             self._source = None
+        surely = self.tally.records
         if self._aside:
             self.save()
             self._over = True
-            yield self._judge(
-                [one for form, held in self._aside for one in form.cut(held, over=True)[0]]
-            )
+        for form, held, spot in self._aside:
+            self.spot = spot
+            yield self._judge(form.cut(held, over=True)[0])
+        if surely and self.hopeless:
+            raise SourceError(self._complaint())
 
     @property
-    def begun(self) -> bool:
-        """Whether a state was gone on from."""
-        return self.tally.records > 0 or bool(self._places)
+    def hopeless(self) -> bool:
+        """Whether none of the records so far could be compared."""
+        return 0 < self.tally.records == self.tally.bad
 
     @property
     def read(self) -> int:
@@ -115,15 +109,16 @@ class Job:
 
     def save(self) -> None:
         """Write the state, if there is to be one; not after records that may be half written."""
-        if self._state is None or self._over:
+        if self._state is None or self._over or self.hopeless:
             return
-        source = self._source
+        source, found, stamp = self._source, self.found, self.found.stamp
         here = [Place.of(source, self._trail)] if source and source.regular else []
         self.output = self.written()
         self.seen.note[NOTE] = {
-            "form": self._form,
-            "field": self._field,
-            "header": self.header.decode("latin-1"),
+            "form": found.form,
+            "field": found.field,
+            "header": found.columns.decode("latin-1"),
+            "stamp": "auto" if found.guessing else stamp and [stamp.pattern, stamp.fields],
             "places": [*self._places, *self._left, *here][-REMEMBERED:],
             "tally": asdict(self.tally),
             "output": self.output,
@@ -134,35 +129,38 @@ class Job:
             raise SnapshotError(f"cannot write {self._state}: {error.strerror}") from error
         self._saved, self._saved_at = self.tally.records, monotonic()
 
-    def _read(self, source: Source, trail: Trail) -> Iterator[list[Raw]]:
+    def _read(self, source: Source, trail: Trail, spot: Spot) -> Iterator[list[Raw]]:
         """The records of a file, in batches; empty ones while waiting."""
-        held, form = b"", self._known_form(trail)
+        held, form, waited = b"", self.found.known(trail.offset), 0.0
+        aside = self._state is not None and source.regular
         while True:
             piece = self._piece(source)
-            if piece is None:
+            held += piece or b""
+            waited = inf if self._stop() else waited + TICK * (piece is None)
+            if form is None:
+                form = self.found.begin(held, source, over=piece == b"", waited=waited, whole=aside)
+                if isinstance(form, Csv):
+                    start = len(self.found.columns) + 1
+                    trail.pass_by(held[:start])
+                    held, spot.passed = held[start:], 1
+            if form is None:
                 yield []
                 continue
-            held += piece
-            if form is None:
-                if not (form := self._begin(held, over=not piece, source=source)):
-                    continue
-                if isinstance(form, Csv):
-                    start = len(self.header) + 1
-                    trail.pass_by(held[:start])
-                    held = held[start:]
-            if not piece:
-                break
             records, end = form.cut(held, over=False)
+            passed = held.count(b"\n", 0, end)
             trail.pass_by(held[:end])
             held = held[end:]
             if len(held) > LONGEST:
-                records.append(Raw(b"", None))
-                held = self._pass_over(source, trail, held)
+                records.append(Raw(b"", None, passed, f"it is longer than {LONGEST:,} bytes"))
+                held, passed = self._pass_over(source, trail, held), passed + 1
             yield records
-        if not held or form is None:
+            spot.passed += passed
+            if piece == b"":
+                break
+        if not held:
             return
-        if self._state is not None and source.regular:
-            self._aside.append((form, held))
+        if aside:
+            self._aside.append((form, held, spot))
             return
         trail.pass_by(held)
         trail.end()
@@ -185,36 +183,12 @@ class Job:
             return source.fill(CELL - source.offset % CELL)
         return source.read(CELL) if source.ready(TICK) else None
 
-    def _known_form(self, trail: Trail) -> Form | None:
-        """How the records of a file are cut; None if its first bytes must say."""
-        if self._form == "jsonl":
-            return Json(self._field or "")
-        if self._form == "text":
-            return Text()
-        return Csv(self._field or "", self.header) if trail.offset else None
-
-    def _begin(self, held: bytes, *, over: bool, source: Source) -> Form | None:
-        """The form of CSV from its header, once that is there; the same for all files."""
-        if self._form == "auto" and (start := held.lstrip()[:1]):
-            self._form = "jsonl" if start == b"{" else "csv"
-        if self._form == "jsonl":
-            return Json(self._field or "")
-        line, newline, _ = held.partition(b"\n")
-        if not newline and not over:
-            return None
-        if not line and over:
-            return Text()
-        form = Csv(self._field or "", line)
-        if self.header and line.rstrip() != self.header.rstrip():
-            raise SourceError(
-                f"{source.name} has other columns than what came before; de-duplicate it apart"
-            )
-        self.header = line
-        return form
-
     def _judge(self, records: list[Raw]) -> list[tuple[Raw, Verdict]]:
         """Give the records to the de-duplicator, the bad ones too: it counts them."""
         verdicts = self.seen.add_many([one.content for one in records])
+        if not self.tally.records and verdicts and verdicts[0].bad and self.spot:
+            line = self.spot.line + records[0].line
+            self._first_fault = f"line {line} of {self.spot.file}: {fault(self.seen, records[0])}"
         tally = self.tally
         tally.records += len(verdicts)
         tally.kept += sum(verdict.kept for verdict in verdicts)
@@ -228,15 +202,24 @@ class Job:
         if due or (new and live and monotonic() - self._saved_at > PAUSE):
             self.save()
 
+    def _complaint(self) -> str:
+        """What is wrong with all records."""
+        told = self.found.json.complaint() if self.found.form == "jsonl" else ""
+        none = f"none of the {self.tally.records:,} records can be compared"
+        return f"{told or none} ({self._first_fault})"
+
     def _restore(self, note: dict[str, Any]) -> None:
         try:
-            if (note["form"], note["field"]) != (self._form, self._field):
+            found = self.found
+            if (note["form"], note["field"]) != (found.form, found.field):
                 raise SnapshotError(
                     f"the state {self._state} was begun with {note['form']} and the field "
                     f"{note['field']!r}; go on with those, or name another state"
                 )
             self.tally = Tally.restore(note["tally"])
-            self.header = str(note["header"]).encode("latin-1")
+            found.columns = str(note["header"]).encode("latin-1")
+            found.guessing = (stamp := note.get("stamp")) == "auto"
+            found.stamp = Header.restore(*stamp) if isinstance(stamp, list) else None
             self.output = int(note["output"])
             self._places = [Place.restore(row) for row in note["places"]]
         except SnapshotError:
@@ -246,3 +229,8 @@ class Job:
                 f"the state {self._state} does not say how far it was ({error!r}); "
                 "delete it to start anew"
             ) from error
+
+
+def fault(seen: Deduplicator, record: Raw) -> str:
+    """Why a record that was passed over cannot be compared."""
+    return record.why or seen._reader.fault(record.content, seen._shelf.width)

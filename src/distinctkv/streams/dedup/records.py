@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,19 @@ Rows = NDArray[Any]
 
 class RecordError(ValueError):
     """A record that cannot be compared, and what to do about it."""
+
+
+def several(records: Iterable[Any]) -> Iterable[Any]:
+    """Records as they are, unless one was given where there should be several, or a table."""
+    kind = type(records).__name__
+    if isinstance(records, str | bytes | bytearray | Mapping):
+        raise TypeError(f"records are given one by one, got {kind}; put it in a list: [record]")
+    if hasattr(records, "columns") and hasattr(records, "to_dict"):
+        raise TypeError(
+            f"records are given one by one, got {kind}, which gives its columns; "
+            'use df.to_dict("records"), of polars df.to_dicts(), or one column'
+        )
+    return records
 
 
 class Reader:
@@ -39,7 +52,7 @@ class Reader:
             return record
         if isinstance(record, Mapping):
             raise RecordError(
-                f"a record with fields {_names(record)} needs field='...', the one to compare"
+                f"a record with fields {names(record)} needs field='...', the one to compare"
             )
         return _vector(record)
 
@@ -81,6 +94,17 @@ class Reader:
                 rows[place] = contents[place]
         return rows
 
+    def fault(self, record: Any, width: int | None) -> str:  # noqa: ANN401
+        """Why a record cannot be compared with rows of this width; nothing if it can."""
+        if record is None:
+            return "it is empty"
+        try:
+            content = self.content(record)
+        except RecordError as error:
+            return str(error)
+        row = self.rows([content], width)[0]
+        return why(row, content, width or len(row))
+
     def _encoded(self, content: Any) -> bool:  # noqa: ANN401
         return content is not None and (self._whole or isinstance(content, str))
 
@@ -106,7 +130,7 @@ class Reader:
         if not isinstance(record, Mapping):
             raise RecordError(f"a record with a field {field!r} is expected, got {_short(record)}")
         if record.get(field) is None:
-            said = "is empty" if field in record else f"is missing; it has {_names(record)}"
+            said = "is empty" if field in record else f"is missing; it has {names(record)}"
             raise RecordError(f"the field {field!r} of a record {said}")
         return record[field]
 
@@ -115,6 +139,11 @@ def why(row: Rows, content: Any, width: int | None) -> str:  # noqa: ANN401
     """What is wrong with a row that cannot be compared; nothing if it can."""
     if isinstance(content, np.ndarray) and width is not None and len(content) != width:
         return f"it has {len(content)} numbers, those before have {width}; use one encoder"
+    if isinstance(content, str) and np.isnan(row).all():
+        return (
+            f"it is a text, and none that is encoded in {len(row)} finite numbers as those before "
+            "are; hold texts and vectors apart"
+        )
     if not np.isfinite(row).all():
         return "it has nan or inf in it"
     return "it is all zeros and has no direction" if faults(row[None], "cosine")[0] else ""
@@ -133,7 +162,8 @@ def _vector(record: Any) -> Rows:  # noqa: ANN401
     return vector
 
 
-def _names(record: Mapping[Any, Any]) -> str:
+def names(record: Mapping[Any, Any]) -> str:
+    """The first fields of a record, to be told."""
     return ", ".join(map(repr, [*record][:8])) or "none"
 
 

@@ -64,7 +64,8 @@ class Shelf:
     def write(self, rows: NDArray[Any]) -> Placed:
         """Write rows as the cache does."""
         cache = self.cache
-        born, before = cache.born, self._before()
+        # A single row evicts nothing that it repeats, for then it opens nothing.
+        born, before = cache.born, self._before() if len(rows) > 1 else None
         slots = cache.write(rows)
         return self._placed(slots, born, rows, before)
 
@@ -84,9 +85,9 @@ class Shelf:
 
     def prune(self) -> None:
         """Forget what was evicted."""
-        if self.bounded:
-            live = self._cache._slots["ids"].tolist() if len(self._cache) else []
-            self.held = {slot: self.held[slot] for slot in sorted(live)}
+        if self.bounded and len(self.held) > len(self._cache):
+            for slot in self.held.keys() - set(self._cache._slots["ids"].tolist()):
+                del self.held[slot]
 
     def _one_by_one(self, width: int) -> Inline:
         if self._inline is None:

@@ -15,7 +15,7 @@ from ...entry import faults
 from ...memory import Cache
 from ...policy import Concentration
 from ..dedup.encoding import NGrams
-from ..dedup.records import Encoder, Reader, RecordError, why
+from ..dedup.records import Encoder, Reader, RecordError, several, why
 from . import saving, scoring
 from .quantile import Quantile
 
@@ -86,7 +86,7 @@ class NoveltyDetector:
 
     def add_many(self, records: Iterable[Any], at: Iterable[Any] | None = None) -> list[Sighting]:
         """Score records and learn them, as one by one; if one is bad, none is learned."""
-        given = [*records]
+        given = [*several(records)]
         times = [None] * len(given) if at is None else [*at]
         if len(times) != len(given):
             raise ValueError(f"{len(times)} times do not fit {len(given)} records")
@@ -102,7 +102,7 @@ class NoveltyDetector:
 
     def score(self, records: Iterable[Any]) -> NDArray[np.float64]:
         """Novelty of records to what is known now; nothing is learned."""
-        given = [*records]
+        given = [*several(records)]
         return scoring.score(self._cache, self._rows(given))[1] if given else np.empty(0)
 
     def save(self, path: str | os.PathLike[str]) -> None:

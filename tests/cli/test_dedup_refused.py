@@ -1,0 +1,195 @@
+"""``distinctkv dedup`` on what it cannot compare: it says so, and writes nothing."""
+
+import json
+
+import pytest
+
+from tests.cli.logs import run
+from tests.cli.test_dedup import ROWS, dedup, jsonl, reasons, text
+
+OBJECTS = [{"id": n, "text": f"{n} of them"} for n in range(3)]
+
+
+@pytest.fixture
+def out(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("what was there")
+    return path
+
+
+def refused(answer, out, *said):
+    assert answer.exit_code == 1
+    assert out.read_text() == "what was there"
+    assert answer.stdout == ""
+    for part in said:
+        assert part in answer.stderr
+    return True
+
+
+def test_a_field_that_no_record_has_is_refused(tmp_path, out):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(jsonl([{"id": 1}, {"text": "x"}, {"more": 2}]))
+    said = ("no record has the field 'txet'", "'id', 'text', 'more'")
+    assert refused(dedup(path, "--field", "txet", "-o", out), out, *said)
+    answer = dedup("-", "--field", "txet", content=path.read_text())
+    assert refused(answer, out, *said)
+
+
+def test_a_field_that_is_never_text_or_vector_is_refused(tmp_path, out):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(jsonl(OBJECTS))
+    answer = dedup(path, "--field", "id", "-o", out)
+    assert refused(answer, out, "none of the 3 records", "the field 'id'", "is int", "line 1")
+
+
+def test_a_field_that_some_records_have_is_enough(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(jsonl([{"id": 1}, {"id": 2}, {"text": "x"}]))
+    answer = dedup(path, "--field", "text")
+    assert (answer.exit_code, answer.stdout) == (0, jsonl([{"text": "x"}]))
+
+
+def test_nothing_to_read_is_no_mistake(tmp_path, out):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("")
+    assert dedup(path, "--format", "jsonl", "--field", "text", "-o", out).exit_code == 0
+    assert out.read_bytes() == b""
+
+
+def test_a_record_that_is_half_written_is_no_mistake(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "ha')
+    assert dedup(path, "--field", "text", "--state", tmp_path / "state").exit_code == 0
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("options", [(), ("--format", "jsonl")])
+@pytest.mark.parametrize("piped", [False, True])
+def test_an_array_is_refused(tmp_path, out, indent, options, piped):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(OBJECTS, indent=indent))
+    given = ("-",) if piped else (path,)
+    content = path.read_text() if piped else None
+    answer = dedup(*given, "--field", "text", "-o", out, *options, content=content)
+    assert refused(answer, out, "one JSON object per line")
+
+
+def test_an_array_is_refused_without_a_field_too(tmp_path, out):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(OBJECTS))
+    assert refused(dedup(path, "-o", out), out, "one JSON object per line", "--format text")
+    assert dedup(path, "-o", out, "--format", "text").exit_code == 0
+
+
+def test_objects_over_several_lines_are_refused(tmp_path, out):
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps(OBJECTS[0], indent=2))
+    assert refused(dedup(path, "--field", "text", "-o", out), out, "one JSON object per line")
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    (tmp_path / "x.jsonl").write_text(jsonl(ROWS))
+    (tmp_path / "c.csv").write_text("id,text\n1,the end\n2,a start\n")
+    return tmp_path / "x.jsonl", tmp_path / "c.csv"
+
+
+def test_forms_do_not_mix(mixed, out):
+    said = ("x.jsonl is jsonl", "c.csv is csv", "apart")
+    assert refused(dedup(*mixed, "--field", "text", "-o", out), out, *said)
+    assert refused(dedup(*mixed[::-1], "--field", "text", "-o", out), out)
+
+
+def test_another_form_than_that_of_the_state_is_refused(mixed, out, tmp_path):
+    options = ("--field", "text", "--state", tmp_path / "state")
+    assert dedup(mixed[0], *options).exit_code == 0
+    assert refused(dedup(mixed[1], *options), out, "was begun with jsonl", "c.csv is csv")
+
+
+def test_other_columns_are_refused_before_anything_is_written(mixed, out, tmp_path):
+    other = tmp_path / "d.csv"
+    other.write_text("text,id\nx,1\n")
+    answer = dedup(mixed[1], other, "--field", "text", "-o", out)
+    assert refused(answer, out, "d.csv has other columns", "'text,id'", "'id,text'")
+    assert refused(dedup(mixed[1], other, "--field", "text"), out)
+    other.write_text("a,b\nx,1\n")
+    assert refused(dedup(mixed[1], other, "--field", "text"), out, "d.csv", "no column 'text'")
+
+
+def test_a_column_of_parquet_that_cannot_be_compared_is_refused(tmp_path, out):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    pyarrow = pytest.importorskip("pyarrow")
+    columns = {"id": [1, 2], "text": ["a", "b"], "v": [[1.0], [2.0]], "w": [["a"], ["b"]]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "in")
+    for field, kind in (("id", "int64"), ("w", "list<")):
+        answer = dedup(tmp_path / "in", "--field", field, "-o", out)
+        assert refused(answer, out, repr(field), kind, "'text', 'v'")
+    empty = pyarrow.table({"text": pyarrow.array([None, None], pyarrow.string())})
+    parquet.write_table(empty, tmp_path / "empty")
+    answer = dedup(tmp_path / "empty", "--field", "text", "-o", out)
+    assert refused(answer, out, "none of the 2 records")
+    answer = dedup(tmp_path / "in", tmp_path / "empty", "--field", "text", "-o", out)
+    assert refused(answer, out, "other columns")
+
+
+def test_a_similarity_that_is_no_number_is_refused(mixed):
+    answer = dedup(mixed[0], "--field", "text", "--similarity", "nan")
+    assert answer.exit_code == 2
+    assert "nan" in answer.stderr
+
+
+def test_a_pipe_can_be_written(mixed, tmp_path):
+    import os
+    import threading
+
+    fifo, got = tmp_path / "fifo", []
+    os.mkfifo(fifo)
+    reader = threading.Thread(target=lambda: got.append(fifo.read_text()), daemon=True)
+    reader.start()
+    answer = run("dedup", mixed[0], "--field", "text", "-o", fifo)
+    reader.join(60)
+    assert (answer.returncode, got) == (0, [jsonl([ROWS[0], ROWS[1], ROWS[2], ROWS[4]])])
+    options = ("--field", "text", "-o", fifo, "--state", tmp_path / "state")
+    assert "a pipe cannot be cut back" in dedup(mixed[0], *options).stderr
+
+
+BAD = {
+    "{": "no JSON",
+    "[1, 2]": "a list, and no object",
+    '{"other": 1}': "the field 'v' is missing; it has 'other'",
+    '{"v": null}': "the field 'v' is empty",
+    '{"v": 7}': "the field 'v' is int",
+    '{"v": ["x"]}': "a vector of numbers",
+    '{"v": [1.0]}': "it has 1 numbers, those before have 2",
+    '{"v": [0, 0]}': "all zeros",
+    '{"v": [1, NaN]}': "nan",
+    '{"v": "text"}': "it is a text",
+}
+
+
+def test_what_is_bad_is_told_with_its_line_and_the_reason(tmp_path):
+    path, other = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    path.write_text('{"v": [1, 0]}\n\n' + text(BAD))
+    found = reasons(dedup(path, "--field", "v", "--explain"))
+    assert [one["line"] for one in found] == [*range(3, len(BAD) + 3)]
+    assert [one["record"] for one in found] == [*range(2, len(BAD) + 2)]
+    for one, said in zip(found, BAD.values(), strict=True):
+        assert one["bad"]
+        assert said in one["reason"]
+    assert "file" not in found[0]
+    other.write_text("{}\n")
+    [last] = reasons(dedup(path, other, "--field", "v", "--explain"))[len(BAD) :]
+    assert (last["file"], last["line"], last["record"]) == (str(other), 1, len(BAD) + 2)
+
+
+def test_lines_are_counted_over_cells_rows_and_states(tmp_path, monkeypatch):
+    from distinctkv.streams.dedup import job
+
+    monkeypatch.setattr(job, "CELL", 16)
+    path, options = tmp_path / "c.csv", ("--field", "text", "--explain")
+    path.write_text('id,text\n1,"two\nlines"\n2,other things\n\n3\n4,"two\nlines"\n')
+    state = ("--state", tmp_path / "state")
+    assert [one["line"] for one in reasons(dedup(path, *options, *state))] == [6, 7]
+    with path.open("a") as file:
+        file.write("5,something new\n6\n7")
+    assert [one["line"] for one in reasons(dedup(path, *options, *state))] == [10, 11]

@@ -1,0 +1,55 @@
+"""Records at the door: what is refused, and what is said."""
+
+import numpy as np
+import pytest
+
+from distinctkv.streams import Deduplicator, NoveltyDetector, deduplicate
+
+TAKERS = {
+    "add_many": lambda given: Deduplicator().add_many(given),
+    "deduplicate": deduplicate,
+    "detector": lambda given: NoveltyDetector().add_many(given),
+    "score": lambda given: NoveltyDetector().score(given),
+}
+
+
+@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
+@pytest.mark.parametrize("given", ["abc", "", b"abc", bytearray(b"abc"), {"text": "abc"}])
+def test_one_record_is_not_taken_for_several(take, given):
+    with pytest.raises(TypeError, match=r"one by one, got .*; put it in a list: \[record\]"):
+        take(given)
+
+
+class Frame:
+    """What we ask of a table of pandas: its columns, and iteration over their names."""
+
+    columns = ("id", "text")
+
+    def __iter__(self):
+        return iter(self.columns)
+
+    def to_dict(self, orient):
+        """Rows."""
+        return [{"id": 1, "text": "a"}]
+
+
+@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
+def test_a_table_is_refused_with_the_way_out(take):
+    with pytest.raises(TypeError, match=r'df\.to_dict\("records"\)'):
+        take(Frame())
+
+
+@pytest.mark.parametrize("held", [Deduplicator, NoveltyDetector])
+def test_a_text_among_vectors_is_said_to_be_one(held):
+    made = held()
+    made.add(np.ones(3))
+    with pytest.raises(ValueError, match=r"it is a text.* 3 finite numbers"):
+        made.add("x")
+
+
+def test_nothing_absorbs_itself():
+    seen = Deduplicator()
+    seen.add("one")
+    with pytest.raises(ValueError, match="cannot absorb itself"):
+        seen.absorb(seen)
+    assert (seen.seen, seen.counts) == (1, [1])
