@@ -89,7 +89,10 @@ def cli() -> str:
     waiting: list[tuple[str, click.Command]] = [("distinctkv", main)]
     while waiting:
         words, command = waiting.pop(0)
-        with click.Context(command, info_name=words, terminal_width=90) as context:
+        names = ["-h", "--help"]  # as the group says: click keeps those it was first asked with
+        with click.Context(
+            command, info_name=words, terminal_width=90, help_option_names=names
+        ) as context:
             parts.append(f"## {words}\n\n```text\n{command.get_help(context)}\n```")
         if isinstance(command, click.Group):
             inner = [(f"{words} {name}", part) for name, part in command.commands.items()]

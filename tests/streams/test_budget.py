@@ -94,6 +94,29 @@ def test_values_that_are_no_longer_kept_make_room_when_unused(monkeypatch):
     assert not any(leaf.folded for leaf in parser._templates.leaves.values())
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_values_of_an_evicted_template_are_given_up_again(monkeypatch, asked):
+    monkeypatch.setattr(templates, "SETTLED", 8)
+    parser = LogParser(Concentration.fixed(0.3, 20))
+    parser.add_many(f"the user {word} logged in" for word in WORDS[:30])
+    parser.add_many([*WORDS[:20] * 20, *WORDS[:10] * 20])  # the other ten may go next
+    assert parser.match(f"the user {WORDS[30]} logged in") is None
+    if asked:
+        parser.templates()
+    parser.add_many(f"the user {word} logged in" for word in WORDS[30:36])
+    users = [leaf for leaf in parser._templates.leaves.values() if len(leaf.key) > 1]
+    assert [(leaf.key[2], leaf.count) for leaf in users] == [("<*>", 6)]
+
+
+def test_lines_of_an_evicted_template_share_an_id_again():
+    parser = LogParser(Concentration.fixed(0.3, 20))
+    parser.add_many(f"the user {word} logged in" for word in WORDS[:30])
+    parser.add_many([*WORDS[:20] * 20, *WORDS[:10] * 20])  # the other ten may go next
+    again = [parser.add(f"the user {word} logged in") for word in WORDS[30:36]]
+    assert [match.opened for match in again] == [True, *[False] * 5]
+    assert len({match.id for match in again}) == 1
+
+
 @pytest.mark.parametrize("budget", [3, float("inf")])
 def test_the_busiest_template_is_not_lost_when_absorbed(budget):
     parser = LogParser(Concentration.fixed(0.3, 3))

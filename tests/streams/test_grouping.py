@@ -2,6 +2,8 @@
 
 from distinctkv.streams.parsing.cover import Cover
 from distinctkv.streams.parsing.grouping import gather, work_out
+from distinctkv.streams.parsing.leaves import Leaf, Template
+from distinctkv.streams.parsing.spelling import Spelling
 
 NAMES = ("ann", "bob", "cas", "dee", "eve")
 
@@ -39,3 +41,15 @@ def test_the_narrowest_seed_is_the_one_that_fits():
     seeds = keys_of("open <*> <*>", "open door <*>")
     known, _ = work_out(seeds, seeds, 0.3, 4)
     assert known.pattern(("open", "door", "now")) == ("open", "door", "<*>")
+
+
+def test_a_template_stands_for_itself_once_all_that_stood_for_it_is_evicted():
+    part, whole, heir = (Template(number, ("a",)) for number in range(3))
+    for template in (part, heir):
+        template.take(Leaf(("a",), Spelling((0,), ("a",), ("", "")), "a", "a", 0))
+    whole.stand_for(part)
+    heir.inherit(whole)
+    assert part.final() is heir
+    heir.lose(heir.leaves[0])
+    assert part.final() is part
+    assert part.into is None

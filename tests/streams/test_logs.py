@@ -278,3 +278,11 @@ def test_a_parser_prints_in_a_line():
     parser = LogParser(Concentration.fixed(0.3, 50))
     parser.add_many(["a", "b"])
     assert repr(parser) == "LogParser(tau=0.3, budget 50, 2 templates for 2 lines)"
+
+
+def test_many_lines_are_taken_in_whole_or_not_at_all():
+    parser = LogParser()
+    with pytest.raises(TypeError, match="got NoneType at 2"):
+        parser.add_many(["alpha beta", "gamma delta", None, "x"])
+    assert parser.seen == 0
+    assert not parser.templates()

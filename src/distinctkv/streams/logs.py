@@ -86,7 +86,7 @@ class LogParser:
         return match
 
     def add_many(self, lines: Iterable[str | bytes]) -> Ints:
-        """Take in lines; the id of each as it is after the last of them, -1 if evicted by then."""
+        """Take in lines, all or none; the id of each after the last, -1 if evicted by then."""
         templates = []
         for given in several(lines):
             line, short, leaf = self._intake.recall(given)
@@ -165,7 +165,6 @@ class LogParser:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the parser to one file, whole or not at all; it knows the lines it has seen."""
-        self._templates.settle()
         state = {
             "concentration": asdict(self.concentration),
             "setting": {"few": self.few, "rare": self.rare, "max_line": self.max_line},

@@ -120,7 +120,7 @@ class Grouping:
 
     Templates are made by the patterns in ``shown``, which are worked out anew whenever someone asks
     for templates. Values are given up by those in ``fixed``, which change with the lines alone, so
-    that to ask changes nothing that comes later.
+    that to ask changes no leaf that comes later; only ids may become one sooner.
     """
 
     def __init__(self, few: int) -> None:
@@ -158,14 +158,30 @@ class Grouping:
 
     def state(self) -> list[Any]:
         """What a snapshot keeps; the seeds are known from their leaves."""
-        known = [[*patterns] for patterns in self.fixed[1:]]
-        return [self.due, *known, [*self.load.items()], self.latest]
+        fixed, shown = (
+            [[*patterns] for patterns in known[1:]] for known in (self.fixed, self.shown)
+        )
+        heirs = ((pattern, home.heir()) for pattern, home in self.homes.items())
+        homes = [[pattern, heir.id] for pattern, heir in heirs if heir.leaves]
+        counts = [*self.load.items()]
+        return [self.due, *fixed, counts, self.latest, fixed != shown and shown, homes]
 
-    def restore(self, state: list[Any], seeds: Iterable[Key], length: int) -> None:
+    def restore(
+        self, state: list[Any], seeds: list[Key], length: int, held: Mapping[int, Template]
+    ) -> None:
         """Go on from a snapshot."""
-        due, folded, opened, load, latest = state
+        due, folded, opened, load, latest, shown, homes = state
         read = partial(_key, length=length)
-        self.fixed = Known(Cover(seeds), Cover(map(read, folded)), Cover(map(read, opened)))
+
+        def known(folded: list[Any], opened: list[Any]) -> Known:
+            return Known(Cover(seeds), Cover(map(read, folded)), Cover(map(read, opened)))
+
+        self.fixed = self.shown = known(folded, opened)
+        if shown:
+            self.shown = known(*shown)
+        self.homes = {read(pattern): held[number] for pattern, number in homes}
+        if any(len(home.key) != length for home in self.homes.values()):
+            raise ValueError(f"a pattern of {length} words is of a template of another length")
         self.load = Counter({read(key): int(count) for key, count in load})
         self.due, self.latest = int(due), [*map(read, latest)]
 

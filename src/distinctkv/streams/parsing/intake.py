@@ -13,12 +13,16 @@ MEMO = 1 << 15  # lines remembered at most
 LONG = 1000  # characters: longer lines are not remembered, nor kept whole as examples
 
 
-def several(lines: Iterable[str | bytes]) -> Iterable[str | bytes]:
-    """Lines as they are, unless one was given where there should be several."""
+def several(lines: Iterable[str | bytes]) -> list[str | bytes]:
+    """Lines as they are, unless one was given where there should be several, or one is no line."""
     if isinstance(lines, (str, bytes, bytearray)):
         kind = type(lines).__name__
         raise TypeError(f"lines are given one by one, got {kind}; put it in a list: [line]")
-    return lines
+    rows = [*lines]
+    for number, line in enumerate(rows):
+        if not isinstance(line, (str, bytes)):
+            raise TypeError(f"a line is str or bytes, got {type(line).__name__} at {number}")
+    return rows
 
 
 class Intake:
@@ -29,6 +33,7 @@ class Intake:
         self.truncated = 0  # lines that were cut
         self._reader = Reader()
         self._memo: dict[str, Leaf] = {}
+        self._ages: dict[str, int] = {}  # of those in leaves that stand for values, see `Skeletons`
         self._skeletons = Skeletons(templates, self._reader.words)
         self.bones: str | None = None  # of the line that was last not remembered
 
@@ -57,7 +62,10 @@ class Intake:
 
     def _held(self, short: str) -> Leaf | None:
         leaf = self._memo.get(short)
-        return None if leaf is None or leaf.template is None else leaf
+        if leaf is None or leaf.template is None:
+            return None
+        known = not leaf.folded or self._ages.get(short) == self._skeletons.age(leaf)
+        return leaf if known else None
 
     def read(self, short: str) -> Line:
         """A collapsed line cut into tokens."""
@@ -79,4 +87,7 @@ class Intake:
         if len(short) <= LONG:
             if len(self._memo) >= MEMO:
                 self._memo.clear()
+                self._ages.clear()
             self._memo[short] = leaf
+            if leaf.folded:
+                self._ages[short] = self._skeletons.age(leaf)

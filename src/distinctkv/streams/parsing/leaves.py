@@ -167,10 +167,10 @@ class Template:
 
     def final(self) -> Template:
         """The template that this one is part of now, or itself."""
-        template = self
+        template = holder = self
         while template.into is not None:
-            if template.into.dead:
-                template.into = None
-                break
             template = template.into
+            holder = template if template.leaves else holder
+        if template.dead:  # all that stood for the holder of the leaves was evicted
+            template, holder.into = holder, None
         return template

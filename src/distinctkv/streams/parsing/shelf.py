@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import islice
 
 from .leaves import Leaf
 from .lines import Key
@@ -19,7 +20,7 @@ class Shelf:
         self.lengths: defaultdict[int, dict[Key, Leaf]] = defaultdict(dict)
         self.tokens: set[str] = set()  # of all keys, and of some that are gone
         self.n_seeds = 0
-        self._near: defaultdict[tuple[int, str], list[Key]] = defaultdict(list)
+        self._near: defaultdict[tuple[int, str], dict[Key, None]] = defaultdict(dict)
 
     def put(self, leaf: Leaf) -> None:
         """Keep one more leaf."""
@@ -27,24 +28,23 @@ class Shelf:
         self.leaves[key] = self.lengths[len(key)][key] = leaf
         self.tokens.update(key)
         self.n_seeds += leaf.seeded
-        near = self._near[_nearby(key)]
-        if len(near) < NEAR:
-            near.append(key)
+        self._near[_nearby(key)][key] = None
 
     def remove(self, leaf: Leaf) -> None:
         """Keep a leaf no longer."""
         key = leaf.key
         del self.leaves[key], self.lengths[len(key)][key]
         self.n_seeds -= leaf.seeded
-        near = self._near[_nearby(key)]
-        if key in near:
-            near.remove(key)
+        del (near := self._near[_nearby(key)])[key]
         if not near:
             del self._near[_nearby(key)]
 
     def novelty(self, key: Key) -> float:
-        """Distance of a key from the nearest of its length and first word; 1 if there is none."""
-        near = self._near.get(_nearby(key), ())
+        """Distance of a key from the nearest of its length and first word; 1 if there is none.
+
+        Of very many only the oldest are looked at.
+        """
+        near = islice(self._near.get(_nearby(key), ()), NEAR)
         return min((novelty(key, other) for other in near), default=1.0)
 
 

@@ -42,15 +42,16 @@ class Skeletons:
     def recall(self, bones: str) -> Leaf | None:
         """The leaf of such lines, unless the patterns of their length have changed since."""
         leaf, age = self._leaves.get(bones, (None, 0))
-        return leaf if leaf and leaf.template and self._age(leaf) == age else None
+        return leaf if leaf and leaf.template and self.age(leaf) == age else None
 
     def remember(self, bones: str, leaf: Leaf) -> None:
         """Know the leaf of all such lines."""
         if len(self._leaves) >= MEMO:
             self._leaves.clear()
-        self._leaves[bones] = leaf, self._age(leaf)
+        self._leaves[bones] = leaf, self.age(leaf)
 
-    def _age(self, leaf: Leaf) -> int:
+    def age(self, leaf: Leaf) -> int:
+        """How often patterns of a leaf's length have changed."""
         return self._lengths[len(leaf.key)].age
 
     def _blank(self, part: str) -> str:

@@ -87,7 +87,7 @@ class Templates:
             return Spot()
         home = grouping.homes.get(pattern)
         template = None if home is None else home.heir()
-        return Spot(None, template, pattern) if template and template.leaves else Spot()
+        return Spot(None, template if template and template.leaves else None, pattern)
 
     def place(self, line: Line, spot: Spot, example: str, now: int) -> Leaf:
         """The leaf of a line that belongs to this spot, opened if need be."""
@@ -102,6 +102,8 @@ class Templates:
             return settled
         leaf = Leaf.of(line, example, now)
         self.hold(leaf, spot.template)
+        if spot.pattern and spot.template is None and leaf.template:
+            grouping.homes[spot.pattern] = leaf.template
         grouping.due -= 1
         if grouping.due <= 0:
             self._regroup(len(line.key))
