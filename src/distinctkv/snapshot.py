@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import hashlib
 import json
 import os
+import stat
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -73,11 +75,11 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put a file in place whole: temporary file, fsync, rename, fsync of the folder."""
-    if not path.name or path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to save {path.name} in")
+    """Put a file in place whole: temporary file, fsync, rename, fsync of the folder.
+
+    A link stays a link: the file that it leads to is replaced.
+    """
+    path = _target(path)
     part = path.with_name(f".{path.name}.{token_hex(8)}.part")
     try:
         with part.open("xb") as file:
@@ -94,6 +96,22 @@ def replace(path: Path, content: bytes) -> None:
     finally:
         os.close(folder)
     _sweep(path)
+
+
+def _target(path: Path) -> Path:
+    """The file that a path leads to; what is there already must be a regular file."""
+    with suppress(FileNotFoundError):
+        mode = path.stat().st_mode  # refuses links in a circle
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "it is a folder; name a file in it", str(path))
+        if not stat.S_ISREG(mode):
+            raise FileExistsError(
+                errno.EEXIST, "it is not a regular file; name another path", str(path)
+            )
+    path = path.resolve()
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {path.parent}", str(path))
+    return path
 
 
 def _sweep(path: Path) -> None:

@@ -19,7 +19,7 @@ from distinctkv.report import watching
 from distinctkv.streams import LogParser
 from distinctkv.streams.files.history import Sample
 from distinctkv.streams.files.job import Job
-from tests.cli.logs import HASTE, log, objects, start
+from tests.cli.logs import HASTE, log, objects, run, start
 from tests.cli.terminal import on_terminal
 
 LINES = "2024-05-01 10:00:00 INFO door 1 opened\n" * 3 + "2024-05-01 10:00:07 WARN key lost\n"
@@ -132,6 +132,61 @@ def test_what_is_there_already_can_be_learnt_in_silence(path, watcher):
     assert [row["template"] for row in one.alerts] == ["bell rang"]
 
 
+def more(n_lines):
+    return "".join(f"2024-05-01 10:03:00 INFO {'word ' * n}end\n" for n in range(n_lines))
+
+
+STRUCK = """
+from distinctkv.streams.files import job
+from distinctkv.cli import watch
+import os
+job.LINES, job.LINES_PER_SLOT, watch.CELL, save, left = 50, 0, 1 << 11, job.Job.save, [{saves}]
+def doomed(self):
+    save(self)
+    left[0] -= 1
+    if not left[0]:
+        os._exit(9)
+job.Job.save = doomed
+"""
+
+
+@pytest.mark.parametrize("saves", [1, 2, 4])
+def test_what_was_being_learnt_at_a_kill_is_learnt_and_no_more(path, tmp_path, saves):
+    path.write_text(LINES + more(300))
+    given = ["watch", "--no-follow", path, "--learn", "--state", tmp_path / "app.state"]
+    given += ["--header", r"\S+ \S+ \w+ "]
+    assert run(*given, before=STRUCK.format(saves=saves)).returncode == 9
+    with path.open("a") as file:
+        file.write("2024-05-01 10:02:00 INFO bell rang\n")
+    rows = objects(run(*given).stdout)
+    assert [(row["template"], row["number"]) for row in rows] == [("bell rang", 305)]
+
+
+def test_a_file_that_was_empty_when_learning_began_is_all_new(path, tmp_path):
+    path.write_text("")
+    given = [path, "--learn", "--state", tmp_path / "app.state"]
+    assert alerts(*given).stdout == ""
+    path.write_text(LINES)
+    assert [row["number"] for row in objects(alerts(*given).stdout)] == [1, 4]
+
+
+def test_another_file_is_not_what_was_learnt(path, tmp_path):
+    path.write_text(more(300))
+    given = [path, "--learn", "--state", tmp_path / "app.state"]
+    assert alerts(*given).stdout == ""
+    path.write_text(LINES)
+    assert [row["number"] for row in objects(alerts(*given).stdout)] == [301, 304]
+
+
+def test_a_line_that_had_begun_is_learnt(path, tmp_path):
+    path.write_text(LINES + "2024-05-01 10:00:09 INFO half")
+    given = [path, "--learn", "--state", tmp_path / "app.state"]
+    assert alerts(*given).stdout == ""
+    with path.open("a") as file:
+        file.write(" past nine\n2024-05-01 10:02:00 INFO bell rang\n")
+    assert [row["number"] for row in objects(alerts(*given).stdout)] == [6]
+
+
 def test_the_metrics_follow_the_log(path, watcher):
     one = watcher(path)
     one.until(lambda: one.metrics()["distinctkv_lines_total"] == "4")
@@ -181,7 +236,7 @@ def test_the_view_fits_its_terminal(tmp_path, seed):
         console = Console(file=out, width=width, height=height)
         job = Job([str(path)], LogParser(Concentration.surprise(0.3, 9, 90)))
         with View(job, console) as view:
-            for found in watch.watched(job, learning=False):
+            for found in watch.watched(job):
                 view.show(found)
         console.file = last = io.StringIO()
         console.print(view)
@@ -203,7 +258,7 @@ def test_sparklines_show_the_newest(tmp_path, seed, width):
     path.write_text(log(3000, seed))
     job = Job([str(path)], LogParser())
     with View(job, Console(file=io.StringIO(), width=width, height=40)) as view:
-        for found in watch.watched(job, learning=False):
+        for found in watch.watched(job):
             view.show(found)
     job.history.samples[:] = [one._replace(slots=0) for one in job.history.samples]
     console = Console(file=io.StringIO(), width=width, height=40)

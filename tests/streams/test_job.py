@@ -177,7 +177,7 @@ SPOILT = [
     {"places": [[1024, "x", 1, 10**20, "x"]]},
     {"sightings": {"first": [[0, 0, "9:00"]], "last": [], "coarse": [], "time": ""}},
     {"sightings": {"first": [], "last": [], "coarse": [[0, 7]], "time": ""}},
-    {"sightings": {"first": [], "last": [], "coarse": [], "time": None}},
+    {"learn": [1024, "x", 1, -1, ""]},
 ]
 
 

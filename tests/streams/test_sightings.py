@@ -16,16 +16,29 @@ BATCHES = st.lists(
 @given(BATCHES)
 def test_first_and_last_lines_have_their_time(batches):
     seen = Sightings()
-    rows, time = [], ""
+    rows = []
     for batch in batches:
         seen.note(len(rows), [number for number, _ in batch], [own for _, own in batch])
-        for number, own in batch:
-            time = time if own is None else own
-            rows.append((number, time))
-    for wanted in {number for number, _ in rows}:
-        lines = [line for line, (number, _) in enumerate(rows) if number == wanted]
+        rows += batch
+    for wanted in {number for number, own in rows if own}:
+        lines = [line for line, (number, own) in enumerate(rows) if number == wanted and own]
         for line in (lines[0], lines[-1]):
             assert seen.time(line) == rows[line][1]
+
+
+@given(BATCHES)
+def test_only_times_of_its_own_lines_are_those_of_a_template(batches):
+    seen, start, times = Sightings(), 0, {}
+    for batch in batches:
+        seen.note(start, [number for number, _ in batch], [own for _, own in batch])
+        start += len(batch)
+        for number, own in batch:
+            times.setdefault(number % 3, []).extend([own] if own else [])
+    told = seen.spans(lambda number: number % 3)
+    if any(own is None for batch in batches for _, own in batch):
+        assert told == {number: (own[0], own[-1]) for number, own in times.items() if own}
+    else:
+        assert told == {}
 
 
 @given(BATCHES)

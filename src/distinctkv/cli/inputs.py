@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -139,24 +139,36 @@ def begin(
     """The job, from the state where there is one."""
     from ..streams.files.job import Job
 
+    for path in paths:
+        if state is not None and state.exists() and path != "-" and state.samefile(path):
+            raise click.BadParameter(
+                f"{state} is one of the files to read; name another", param_hint="--state"
+            )
     parser = _parser(state, budget, gain)
     job = Job(paths, parser, state=state, follow=follow, cell=cell, stop=stop)
     begun = job.tally.lines > 0
     if header == "auto":
         job.guessing = not begun and job.header is None
         return job
-    wanted = _header(header)
-    if begun and (wanted and wanted.pattern) != (job.header and job.header.pattern):
-        held = f"the header {job.header.pattern!r}" if job.header else "no header"
-        raise click.BadParameter(
-            f"{state} was begun with {held}; leave the option out to go on with it",
-            param_hint="--header",
-        )
+    wanted = header_of(header)
+    if begun:
+        check_header(state, job.header, wanted)
     job.header = job.header if begun else wanted
     return job
 
 
-def _header(given: str) -> Header | None:
+def check_header(state: Path | None, held: Header | None, wanted: Header | None) -> None:
+    """Refuse another header than that of the state."""
+    if (wanted and wanted.pattern) != (held and held.pattern):
+        told = f"the header {held.pattern!r}" if held else "no header"
+        raise click.BadParameter(
+            f"{state} was begun with {told}; leave the option out to go on with it",
+            param_hint="--header",
+        )
+
+
+def header_of(given: str) -> Header | None:
+    """The header that was asked for by a regular expression; None for none."""
     from ..streams.files.headers import Header
 
     try:
@@ -189,10 +201,17 @@ def _parser(state: Path | None, budget: int | None, gain: float | None) -> LogPa
 def _load(state: Path) -> LogParser:
     from ..snapshot import SnapshotError
     from ..streams.logs import LogParser
+    from .kinds import PARSER, kind_of
 
     try:
         return LogParser.load(state)
     except SnapshotError as error:
+        with suppress(SnapshotError):
+            if (kind := kind_of(state)[0]) != PARSER:
+                raise click.BadParameter(
+                    f"{state} holds a {kind}, not a {PARSER}; name another path",
+                    param_hint="--state",
+                ) from error
         raise click.ClickException(
             f"the state cannot be used: {error}; if it is a state of yours, delete it to start anew"
         ) from error

@@ -15,10 +15,15 @@ def alone(state: Path | None) -> Iterator[None]:
     """Hold the lock of a state, a file next to it; the system lets go of it if we are killed."""
     if state is not None and not state.parent.is_dir():
         raise click.BadParameter(f"there is no folder {state.parent}", param_hint="--state")
+    if state is not None and state.exists() and not state.is_file():
+        raise click.BadParameter(
+            f"{state} is not a regular file; name another path", param_hint="--state"
+        )
     if state is None or os.name == "nt":
         yield
         return
-    path = state.with_name(f"{state.name}.lock")
+    target = state.resolve()
+    path = target.with_name(f"{target.name}.lock")
     number = _lock(path, state)
     try:
         yield

@@ -20,12 +20,15 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for one b
 WIDE = 90  # columns, from which times have a column of their own
 
 
-def write_json(found: Iterable[Row]) -> None:
-    """One object per line."""
+def write_json(found: Sequence[Row]) -> None:
+    """One object per line; without times if no line has one."""
+    timed = any(row.first_time for row in found)
     for row in found:
         held = asdict(row)
-        if not row.first_time:
-            del held["first_time"], held["last_time"]
+        for name in ("first_time", "last_time"):
+            held[name] = held[name] or None
+            if not timed:
+                del held[name]
         out().write(json.dumps(held, ensure_ascii=False) + "\n")
 
 

@@ -63,6 +63,9 @@ def say(job: Job, templates: int, lines: int, seconds: float) -> None:
     told.append(f"templates: {templates:,}")
     if job.header is not None:
         told.append(f"header: {', '.join(job.header.fields) or job.header.pattern}")
+    elif job.timed is not None:
+        share = f"; {job.timed:.0%} of the first lines begin with a time" if job.timed else ""
+        told.append(f"header: none found{share}")
     odd = [f"{n:,} {ODD[name]}" for name, n in job.tally.odd().items() if n]
     if odd:
         told.append(f"odd lines: {', '.join(odd)}")

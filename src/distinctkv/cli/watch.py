@@ -66,7 +66,9 @@ def command(
         before, due = job.parser.seen, monotonic() + REPORT
         screen = View(job) if sys.stdout.isatty() and not alert else Alerts()
         with inputs.served(job, metrics) as publish, screen:
-            for found in watched(job, learn and not before):
+            if learn:
+                job.learn()
+            for found in watched(job):
                 newest.extend(found)
                 screen.show(found)
                 publish()
@@ -80,14 +82,13 @@ def command(
     sys.exit(stop.status or int(bool(job.feed.damages)))
 
 
-def watched(job: Job, learning: bool) -> Iterator[list[Novelty]]:
-    """What is new in each batch; nothing is while the parser learns what is there already."""
+def watched(job: Job) -> Iterator[list[Novelty]]:
+    """What is new in each batch; lines that were there when learning began are not."""
     from ..streams.files.novelties import novelties
 
     for batch in job:
         found = [*novelties(job, batch)]
-        yield [] if learning else found
-        learning = learning and not job.feed.waiting
+        yield [novelty for novelty in found if novelty.number > job.silent]
 
 
 class Alerts(AbstractContextManager["Alerts"]):

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator, Sequence
 from time import sleep
 
 from .places import Place, Trail, find
-from .sources import Source
+from .sources import Source, arrived, open_early
 from .splitting import Splitter, Tally
 from .unpacking import SourceError
 
@@ -43,19 +43,40 @@ class Feed:
         self.damages: dict[str, str] = {}
         self.rotations = 0
         self.waiting = False  # whether all that is there was given
-        self._paths, self._follow, self._cell = paths, follow, cell
+        self.until: Place | None = None  # where a batch has to end, too
+        self.paths, self._follow, self._cell = paths, follow, cell
         self._aside, self._held = aside, list[Splitter]()
         self._known, self._left = [*places], list[Place]()
         self._source: Source | None = None
         self._trail = Trail()
         self._passed = 0
+        self._begun = 0  # where in the text this batch began
 
     def __iter__(self) -> Iterator[list[str]]:
-        for path in self._paths:
-            source, trail = find(Source(path), self._known)
+        for path in self.paths:
+            source, trail = find((yield from self._open(path)), self._known)
             while (yield from self._read(source, trail)):
                 self.rotations += 1
                 source, trail = (yield from self._reopen(path)), Trail()
+
+    @property
+    def strayed(self) -> bool:
+        """Whether this batch is of another text than ``until``, or began after it."""
+        if self.rotations or self.until is None or self._source is None:
+            return self.rotations > 0
+        return self._begun >= self.until.offset or not self.until.may_fit(self._source)
+
+    @property
+    def before(self) -> bool:
+        """Whether ``until`` is still to come; for a pipe, whether it has more to give."""
+        if self.until is None or self._source is None:
+            return not self.waiting
+        return self._source.offset < self.until.offset
+
+    @property
+    def halfway(self) -> bool:
+        """Whether a line has begun and not ended."""
+        return self._source is not None and self._source.offset > self._trail.offset
 
     @property
     def live(self) -> bool:
@@ -65,7 +86,7 @@ class Feed:
     @property
     def names(self) -> list[str]:
         """What is read."""
-        return ["standard input" if path == "-" else path for path in self._paths]
+        return ["standard input" if path == "-" else path for path in self.paths]
 
     @property
     def name(self) -> str:
@@ -95,6 +116,18 @@ class Feed:
         self._held = []
         return lines
 
+    def _open(self, path: str) -> Generator[list[str], None, Source]:
+        """A file once it has something to read: what it is packed in is seen from that."""
+        file = open_early(path)
+        try:
+            while not arrived(file, TICK):
+                yield []
+        except GeneratorExit:
+            if path != "-":
+                file.close()
+            raise
+        return Source(path, file)
+
     def _reopen(self, path: str) -> Generator[list[str], None, Source]:
         """The file that took the name of another, once it can be read."""
         while True:
@@ -123,7 +156,8 @@ class Feed:
         if follow and source.kind != "plain":
             raise SourceError(f"{source.name} is {source.kind}; only plain text can be followed")
         while True:
-            offset, piece = source.offset, self._piece(source, follow)
+            offset = self._begun = source.offset
+            piece = self._piece(source, follow)
             if follow and not renewed and source.overwritten(offset, self._trail.recent):
                 renewed = True
                 break
@@ -146,6 +180,8 @@ class Feed:
 
     def _piece(self, source: Source, follow: bool) -> bytes | None:
         """The next bytes; none at the end; None if there may be some later."""
+        left = self.until.offset - source.offset if self.until else 0
+        most = left if left > 0 else self._cell
         if source.regular and not follow:
-            return source.fill(self._cell - source.offset % self._cell)
-        return source.read(self._cell) if source.ready(TICK) else None
+            return source.fill(min(most, self._cell - source.offset % self._cell))
+        return source.read(min(most, self._cell)) if source.ready(TICK) else None

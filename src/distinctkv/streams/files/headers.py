@@ -140,6 +140,16 @@ def guess(lines: Sequence[str]) -> Header | None:
     return Header(pattern, [field for unit in units for field in unit.fields])
 
 
+def timed(lines: Sequence[str]) -> float:
+    """The share of these lines that begin with a time.
+
+    >>> timed(["10:00:01 up", "down", "10:00:03 up", "up"])
+    0.5
+    """
+    begins = re.compile(STRONG["time"]).match
+    return sum(begins(line) is not None for line in lines) / max(1, len(lines))
+
+
 def _without(units: list[_Unit], kind: str) -> list[_Unit]:
     """Units without the weak ones of a kind at their end: a row of numbers is one message."""
     while units and units[-1].kind == kind and kind in WEAK:

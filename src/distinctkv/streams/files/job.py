@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -11,10 +13,11 @@ from typing import Any, NamedTuple
 from ...snapshot import SnapshotError
 from ..logs import LogParser
 from .feed import CELL, Feed
-from .headers import SAMPLE, Header, guess
+from .headers import SAMPLE, Header, guess, timed
 from .history import History, Sample
 from .places import Place
 from .sightings import Sightings
+from .sources import Source
 from .splitting import Tally
 
 NOTE = "distinctkv parse"  # what a job keeps in the parser's note; other keys are not its own
@@ -55,6 +58,9 @@ class Job:
         self.parser = parser
         self.header: Header | None = None
         self.guessing = False
+        self.timed: float | None = None  # share of lines that begin with a time, once guessed
+        self.silent = 0.0  # lines up to here were there when learning began, and are not new
+        self._learn: Place | None = None
         self._state, self._stop, self._over = state, stop, False
         try:
             places = self._restore(parser.note.get(NOTE, {}))
@@ -71,14 +77,32 @@ class Job:
             cell=cell,
             aside=state is not None,
         )
+        self.feed.until = self._learn
+        self.silent = inf if self._learn else 0.0
         self._saved, self._saved_at = parser.seen, monotonic()
+
+    def learn(self) -> None:
+        """Take what is there now for known, and keep in the state how far that is."""
+        if self._learn is not None or self.parser.seen:
+            return
+        self.silent = inf
+        [path] = self.feed.paths
+        if path != "-" and os.path.isfile(path):
+            source = Source(path)
+            self._learn = self.feed.until = Place.end(source)
+            source.close()
+            self.save()
 
     def __iter__(self) -> Iterator[Batch]:
         """All batches until the end, or until it is time to stop; empty ones while waiting."""
         held: list[str] = []
         since = monotonic()
         for lines in self.feed:
+            if self.silent == inf and self.feed.strayed:
+                self.silent = self.parser.seen + len(held)
             held += lines
+            if self.silent == inf and not self.feed.before:
+                self.silent = self.parser.seen + len(held) + self.feed.halfway
             if not self.guessing or self._enough(held, monotonic() - since):
                 yield self._batch(held)
                 held = []
@@ -121,6 +145,7 @@ class Job:
             "header": header and [header.pattern, header.fields],
             "sightings": self.sightings.state(),
             "history": self.history.samples,
+            "learn": self._learn,
         }
         if self._state is not None:
             try:
@@ -144,6 +169,8 @@ class Job:
         self.history = History([Sample.restore(row) for row in note["history"]])
         self.sightings = Sightings.restore(note["sightings"])
         self.header = None if note["header"] is None else Header.restore(*note["header"])
+        learn = note.get("learn")  # older states have none
+        self._learn = None if learn is None else Place.restore(learn)
         return [Place.restore(row) for row in note["places"]]
 
     def _enough(self, held: list[str], seconds: float) -> bool:
@@ -153,7 +180,8 @@ class Job:
 
     def _batch(self, lines: list[str]) -> Batch:
         if self.guessing and lines:
-            self.header, self.guessing = guess(lines[:SAMPLE]), False
+            first, self.guessing = lines[:SAMPLE], False
+            self.header, self.timed = guess(first), timed(first)
         start, header = self.parser.seen, self.header
         if header is None or not lines:
             return Batch(start, lines, lines, [])

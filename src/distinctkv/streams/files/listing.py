@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from .job import Job
 
+NEVER = ("", "")  # first and last time of a template whose lines have none
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -31,6 +33,8 @@ def listing(job: Job) -> list[Row]:
     """The templates of a job, the most frequent first."""
     when = job.sightings.time
     lines = max(1, job.parser.seen)
+    templates = job.parser.templates()
+    spans = job.sightings.spans(job.parser.resolve)
     found = [
         Row(
             template.id,
@@ -39,11 +43,11 @@ def listing(job: Job) -> list[Row]:
             round(template.count / lines, 6),
             template.first_seen + 1,
             template.last_seen + 1,
-            when(template.first_seen),
-            when(template.last_seen),
+            when(template.first_seen, spans.get(template.id, NEVER)[0]),
+            when(template.last_seen, spans.get(template.id, NEVER)[1]),
             template.examples,
         )
-        for template in job.parser.templates()
+        for template in templates
         if template.count
     ]
     return sorted(found, key=lambda row: (-row.count, row.id))

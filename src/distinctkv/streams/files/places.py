@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from .sources import HEAD, Source
 
+END = (1 << 62) - 1  # an offset that no text has
+
 
 class Place(NamedTuple):
     """An offset in a text, which is known again by its start and by what is before the offset.
@@ -28,6 +30,12 @@ class Place(NamedTuple):
         """The end of the last whole line that was read."""
         head = digest(source.head)
         return cls(len(source.head), head, source.inode, trail.offset, digest(trail.before))
+
+    @classmethod
+    def end(cls, source: Source) -> Place:
+        """The end of a text as long as it was when opened; it is known by its start only."""
+        offset = END if source.length is None else source.length
+        return cls(len(source.head), digest(source.head), source.inode, offset, "")
 
     @classmethod
     def restore(cls, row: Sequence[int | str]) -> Place:

@@ -6,6 +6,7 @@ import os
 import select
 import stat
 import sys
+from collections.abc import Callable
 from typing import BinaryIO, cast
 
 from .unpacking import PIECE, Peeked, SourceError, Text, damages, unpack
@@ -20,12 +21,11 @@ class Source:
     damage begins, and ``damage`` says what it is.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, file: BinaryIO | None = None) -> None:
         self.path = path
         self.name = "standard input" if path == "-" else path
-        self._file = _open(path)
-        self._live = _has_number(self._file)
-        status = os.fstat(self._file.fileno()) if self._live else None
+        self._file = _open(path) if file is None else file
+        status = os.fstat(self._file.fileno()) if _has_number(self._file) else None
         self.size = status.st_size if status and stat.S_ISREG(status.st_mode) else None
         self.regular = self.size is not None and path != "-"
         self.inode = status.st_ino if status is not None else 0
@@ -49,17 +49,25 @@ class Source:
         return self._text.kind
 
     @property
+    def length(self) -> int | None:
+        """Bytes of text when it was opened; None if it must be read to know."""
+        return self.size - self._text.begin if self.size is not None and self.plain else None
+
+    @property
+    def plain(self) -> bool:
+        """Whether its bytes are its text."""
+        return self.kind == "plain"
+
+    @property
     def passed(self) -> int:
         """Bytes of the file that were read, packed as they are."""
         return self._raw.passed
 
     def ready(self, seconds: float) -> bool:
         """Whether there is something to read, or an end, within this time."""
-        if self.regular or not self._live or self.kind != "plain" or os.name == "nt":
+        if self.regular or not self.plain or self._raw.held:
             return True
-        if self._raw.held:
-            return True
-        return bool(select.select([self._file], [], [], seconds)[0])
+        return arrived(self._file, seconds)
 
     def read(self, n: int) -> bytes:
         """What is there, up to ``n`` bytes; nothing at the end."""
@@ -113,14 +121,37 @@ class Source:
             self._file.close()
 
 
-def _open(path: str) -> BinaryIO:
+def open_early(path: str) -> BinaryIO:
+    """A file to read; a named pipe is open at once, though nobody writes to it yet."""
+    if path == "-" or not stat.S_ISFIFO(_mode(path)):
+        return _open(path)
+    file = _open(path, lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    os.set_blocking(file.fileno(), True)
+    return file
+
+
+def arrived(file: BinaryIO, seconds: float) -> bool:
+    """Whether there are bytes to read, or an end, within this time."""
+    if os.name == "nt" or not _has_number(file):
+        return True
+    return bool(select.select([file], [], [], seconds)[0])
+
+
+def _mode(path: str) -> int:
+    try:
+        return os.stat(path).st_mode
+    except OSError:  # opening it says what is wrong
+        return 0
+
+
+def _open(path: str, opener: Callable[[str, int], int] | None = None) -> BinaryIO:
     if path == "-":
         if sys.stdin is None:
             raise SourceError("standard input is closed; name a file to read")
         stdin = sys.stdin.buffer
         return cast(BinaryIO, getattr(stdin, "raw", stdin))
     try:
-        return cast(BinaryIO, open(path, "rb", buffering=0))
+        return cast(BinaryIO, open(path, "rb", buffering=0, opener=opener))
     except IsADirectoryError:
         raise SourceError(f"{path} is a folder; name a file in it") from None
     except FileNotFoundError:
