@@ -134,7 +134,8 @@ def _begin(folder: Path, state: Path | None, size: dict[str, Any]) -> Talk:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     local: dict[str, Any] = {"local_files_only": True}
     tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", **local).to(device).eval()
+    safe = local | {"dtype": "auto", "use_safetensors": True}  # weights are never unpickled
+    model = AutoModelForCausalLM.from_pretrained(folder, **safe).to(device).eval()
     cache = DistinctCache.load(state, model) if state else distinct_cache(model, **size)
     return Talk(model, tokenizer, cache)
 
