@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,12 +23,15 @@ import numpy as np
 
 from distinctkv import Cache, Concentration, Merge, SnapshotError
 from distinctkv.policy import KeyPolicy, Metric, ValuePolicy
-from distinctkv.streams import LogParser
+from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
+from distinctkv.streams.dedup.screened import Screened
 
 from . import bad, kills
 from .common import keep, stamp, verdict
 
-ENGINES = ("blocked", "ordered", "compiled")
+# The last is a de-duplicator's way with single records, which goes past the engines of a cache.
+ENGINES = ("blocked", "ordered", "compiled", "screened", "inline")
+SEVERAL = (list, np.ndarray)
 DAMAGE = ("flip", "cut", "splice", "double", "overwrite", "graft")
 ROOT = Path(__file__).parent.parent
 
@@ -65,7 +69,8 @@ def tell(part: int, seed: int, folder: Path) -> Iterator[dict[str, Any]]:
     what += f"{tally.finished} ends with another state or output"
     yield line(what, tally.differ == 0 and tally.finished >= 10, tally=asdict(tally))
     fate = refused(folder)
-    what = f"{len(bad.tries())} kinds of bad input on {len(ENGINES)} engines: {dict(fate)}"
+    what = f"{len(bad.tries())} kinds of bad input on 4 engines, and of these {len(bad.KEYS)} as "
+    what += f"single records: {dict(fate)}"
     yield line(what, set(fate) == {"refused"}, fate=fate)
     full = disk_full(folder)
     what = ", ".join(f"{name} {'yes' if held else 'NO'}" for name, held in full.items())
@@ -112,7 +117,7 @@ def example(cache: Cache, rng: np.random.Generator, n: int) -> Any:  # noqa: ANN
 
 
 def mutations(n: int, rng: np.random.Generator, folder: Path) -> Counter[str]:
-    """Damaged snapshots of caches and parsers: how many are refused, load the same, are wrong."""
+    """Damaged snapshots of every kind: how many are refused, load the same, are wrong."""
     kinds: list[tuple[type[Any], bytes]] = [
         (type(made), saved(made, folder / "good")) for made in victims(rng)
     ]
@@ -142,7 +147,11 @@ def victims(rng: np.random.Generator) -> list[Any]:
     full.write(rng.standard_normal((300, 8)), rng.integers(0, 5, 300))
     parser = LogParser()
     parser.add_many(f"user {name} opened {rng.integers(99)} doors" for name in "abcdef" * 5)
-    return [Cache(), plain, full, parser]
+    lines = [f"user {name} opened door {rng.integers(9)}" for name in "abcdef" * 5]
+    seen, detector = Deduplicator(0.8), NoveltyDetector(0.8)
+    seen.add_many(lines)
+    detector.add_many(lines)
+    return [Cache(), plain, full, parser, seen, detector]
 
 
 def damage(content: bytes, other: bytes, how: str, rng: np.random.Generator) -> bytes:
@@ -190,19 +199,47 @@ def refused(folder: Path) -> Counter[str]:
     """Every kind of bad input on every engine: refused in our words, with nothing changed?"""
     fate: Counter[str] = Counter()
     for engine in ENGINES:
-        for name, attempt in bad.tries().items():
-            cache = bad.cache(engine)
-            before = saved(cache, folder / "bad")
+        for name, attempt in tries(engine).items():
+            held = holder(engine)
+            before = saved(held, folder / "bad")
             try:
-                attempt(cache)
+                attempt(held)
             except (TypeError, ValueError) as error:
-                whole = saved(cache, folder / "bad") == before and len(str(error)) > 20
+                whole = saved(held, folder / "bad") == before and len(str(error)) > 20
                 fate["refused" if whole else f"{name}: changed"] += 1
             except Exception as error:
                 fate[f"{name}: {error!r}"] += 1
             else:
                 fate[f"{name}: accepted"] += 1
     return fate
+
+
+def tries(engine: str) -> dict[str, Callable[[Any], object]]:
+    """Bad input as an engine meets it: of keys, the last row as a single record."""
+    if engine != "inline":
+        return dict(bad.tries())
+    return {
+        name: partial(Deduplicator.add, record=keys[-1] if isinstance(keys, SEVERAL) else keys)
+        for name, keys in bad.KEYS.items()
+    }
+
+
+def holder(engine: str) -> Any:  # noqa: ANN401
+    """A cache on an engine, or a de-duplicator, with keys of three in it."""
+    if engine not in ("screened", "inline"):
+        return bad.cache(engine)
+    rows = np.random.default_rng(0).standard_normal((400, 3))
+    if engine == "inline":
+        seen = Deduplicator(0.9999)
+        for row in rows:
+            seen.add(row)
+        return seen
+    cache, screened = Cache(Concentration.fixed(1e-4)), Screened(1e-4, 3)
+    cache._engine = screened.engine
+    cache.write(rows, [0] * len(rows))
+    screened.refresh(cache._slots)
+    screened.screen.worthwhile = True  # with three numbers it never is by itself
+    return cache
 
 
 def disk_full(folder: Path) -> dict[str, bool]:

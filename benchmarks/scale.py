@@ -20,15 +20,17 @@ import numpy as np
 
 from distinctkv import Cache, Concentration
 from distinctkv.rule import unit
-from distinctkv.scale import Processes, build
+from distinctkv.scale import Processes, build, lines
+from distinctkv.streams import Deduplicator
 
 from .common import OUT, draw, keep, short, stamp, table, timed, verdict, write
+from .dedup import generated, log_lines, paragraphs
 from .laid import Laid, cache, lay
 
 TAU = 0.5
 CALM = 0.25  # noise up to which merging is held to the figures
 NOISES = (0.1, 0.25, 0.5, 0.7, 0.8)
-SHARDS = (2, 4, 16)
+SHARDS = (2, 4, 16, 64, 256)
 STREAMS = ((64, 1_000, 0.5), (64, 10_000, 0.3), (64, 10_000, 0.5), (384, 5_000, 0.5))  # D, K, tau
 WIDTH, N_ITEMS, N_FILES = 64, 10_000, 4
 KNOWN = (0.5, 0.99)  # share of the absorbed slots that are there already
@@ -37,16 +39,17 @@ make = partial(Cache, Concentration.fixed(TAU))
 
 
 def main() -> None:
-    """Measure all three, print them, say which figures were reached."""
+    """Measure, print it, say which figures were reached."""
     parser = argparse.ArgumentParser(prog="benchmarks.scale", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="500k tokens, up to 10k slots")
-    parser.add_argument("--only", choices=["merged", "speed", "cost"], help="one of the three")
+    parser.add_argument("--only", choices=["merged", "texts", "speed", "cost"], help="one")
     asked = parser.parse_args()
     facts = stamp("faiss-cpu")
     n_tokens = 500_000 if asked.quick else 10_000_000
     most = 10_000 if asked.quick else 1_000_000
     runs: dict[str, Callable[[], Any]] = {
         "merged": lambda: merged(20_000 if asked.quick else 60_000),
+        "texts": lambda: texts(2_000 if asked.quick else 20_000),
         "speed": lambda: speed(n_tokens),
         "cost": lambda: cost(most),
     }
@@ -58,7 +61,7 @@ def main() -> None:
 
 
 def earlier() -> dict[str, Any]:
-    """What earlier runs kept of the three, each with its machine and day."""
+    """What earlier runs kept, each with its machine and day."""
     path = OUT / "scale.json"
     kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return {name: section for name, section in kept.items() if "result" in section}
@@ -81,7 +84,7 @@ def merged(n_tokens: int) -> list[dict[str, Any]]:
             rows.append(row)
     print(f"merged shards, {short(n_tokens)} tokens each")
     head = ["D", "K", "tau", "noise", "items", "one pass", *map(str, SHARDS), "recall", "of 16"]
-    names = ["D", "K", "tau", "noise", "items", "slots", "slots_2", "slots_4", "slots_16"]
+    names = ["D", "K", "tau", "noise", "items", "slots", *(f"slots_{n}" for n in SHARDS)]
     ends = ((f"{row['recall']:.4f}", f"{row['recall_16']:.4f}") for row in rows)
     table(
         head, [[*(row[name] for name in names), *end] for row, end in zip(rows, ends, strict=True)]
@@ -90,7 +93,25 @@ def merged(n_tokens: int) -> list[dict[str, Any]]:
     worst = max(abs(row["slots_16"] / row["slots"] - 1) for row in calm)
     lost = max(row["recall"] - row["recall_16"] for row in calm)
     verdict(f"16 shards within .5 % of the slots at noise <= {CALM}: {worst:.2%}", worst <= 0.005)
+    most = max(abs(row[f"slots_{n}"] / row["slots"] - 1) for row in calm for n in SHARDS)
+    verdict(f"2 to 256 shards within .5 % of these slots: {most:.2%}", most <= 0.005)
     verdict(f"16 shards within .002 of the recall: {lost:+.4f}", lost <= 0.002)
+    return rows
+
+
+def texts(n_texts: int) -> list[dict[str, Any]]:
+    """Texts that a de-duplicator keeps in one pass and in shards."""
+    rows = []
+    for given in filter(None, (log_lines(), paragraphs(), generated())):
+        for similarity in (0.8, 0.9, 0.95):
+            some, row = given.texts[:n_texts], {"texts": given.name, "similarity": similarity}
+            for n in (1, *SHARDS[:3]):
+                shards = np.array_split(np.array(some, object), n)
+                policy = partial(Deduplicator, similarity)
+                row[f"kept_{n}"] = len(build([*map(list, shards)], policy, feed=lines))
+            rows.append(row)
+    print(f"texts kept in shards, {short(n_texts)} of each at most, n-grams")
+    table(["texts", "similarity", "one pass", *map(str, SHARDS[:3])], [[*r.values()] for r in rows])
     return rows
 
 

@@ -6,14 +6,14 @@ Run ``python -m benchmarks.soak`` (100M tokens, a quarter of an hour), or ``--to
 from __future__ import annotations
 
 import argparse
-import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from distinctkv import Cache, Concentration
 
-from .common import CHUNK, draw, keep, short, stamp, table, verdict
+from .common import CHUNK, draw, keep, short, stamp, table, timed, verdict
 from .memory import resident
 
 BUDGET, WIDTH, N_ITEMS = 256, 64, 2_000
@@ -29,8 +29,8 @@ def main() -> int:
     facts = stamp()
     parts = soak(n_tokens)
     keep("soak", {"machine": facts, "tokens": n_tokens, "budget": BUDGET, "parts": parts})
-    head = ["tokens", "RSS MB", "slots", "born", "tokens per CPU s"]
-    names = ("tokens", "rss_mb", "slots", "born", "pace")
+    head = ["tokens", "RSS MB", "slots", "born", "tokens per CPU s", "per wall s"]
+    names = ("tokens", "rss_mb", "slots", "born", "pace", "wall_pace")
     lines = [[short(part[name]) for name in names] for part in parts]
     print()
     table(head, lines)
@@ -51,19 +51,19 @@ def soak(n_tokens: int) -> list[dict[str, Any]]:
     """Memory, slots and pace of each part of a stream whose items come and go."""
     cache, rng = Cache(Concentration.surprise(base=BUDGET, gain=BUDGET)), np.random.default_rng(1)
     block = draw(200_000, N_ITEMS, WIDTH).rows
-    parts, step, spent = [], n_tokens // PARTS, 0.0
+    parts, step, spent = [], n_tokens // PARTS, np.zeros(2)
     for done in range(0, n_tokens, CHUNK):
         # Rows of the block in ever new order, turned a little further every chunk: nothing is
         # known for good, so slots are opened and evicted for as long as the stream lasts.
         keys = np.roll(block[rng.integers(len(block), size=CHUNK)], done // CHUNK // 64, axis=1)
-        began = time.process_time()
-        cache.write(keys)
-        spent += time.process_time() - began
+        spent += timed(partial(cache.write, keys))[1]
         if done // step != (done + CHUNK) // step:
+            wall, cpu = step / spent
             part = {"tokens": done + CHUNK, "rss_mb": resident(), "slots": len(cache)}
-            parts.append(part | {"born": cache.born, "pace": step / spent})
-            print(f"  {short(done + CHUNK)} tokens, {short(step / spent)} per s", flush=True)
-            spent = 0.0
+            parts.append(part | {"born": cache.born, "pace": cpu, "wall_pace": wall})
+            told = f"{short(done + CHUNK)} tokens, {part['rss_mb']:.1f} MB"
+            print(f"  {told}, {short(cpu)} per CPU s, {short(wall)} per wall s", flush=True)
+            spent[:] = 0
     return parts
 
 

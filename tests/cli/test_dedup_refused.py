@@ -1,10 +1,12 @@
 """``distinctkv dedup`` on what it cannot compare: it says so, and writes nothing."""
 
 import json
+import os
+import signal
 
 import pytest
 
-from tests.cli.logs import run
+from tests.cli.logs import run, start
 from tests.cli.test_dedup import ROWS, dedup, jsonl, reasons, text
 
 OBJECTS = [{"id": n, "text": f"{n} of them"} for n in range(3)]
@@ -139,7 +141,6 @@ def test_a_similarity_that_is_no_number_is_refused(mixed):
 
 
 def test_a_pipe_can_be_written(mixed, tmp_path):
-    import os
     import threading
 
     fifo, got = tmp_path / "fifo", []
@@ -150,7 +151,7 @@ def test_a_pipe_can_be_written(mixed, tmp_path):
     reader.join(60)
     assert (answer.returncode, got) == (0, [jsonl([ROWS[0], ROWS[1], ROWS[2], ROWS[4]])])
     options = ("--field", "text", "-o", fifo, "--state", tmp_path / "state")
-    assert "a pipe cannot be cut back" in dedup(mixed[0], *options).stderr
+    assert "a pipe or device cannot be cut back" in dedup(mixed[0], *options).stderr
 
 
 BAD = {
@@ -193,3 +194,69 @@ def test_lines_are_counted_over_cells_rows_and_states(tmp_path, monkeypatch):
     with path.open("a") as file:
         file.write("5,something new\n6\n7")
     assert [one["line"] for one in reasons(dedup(path, *options, *state))] == [10, 11]
+
+
+def test_a_pipe_to_which_nobody_writes_is_named_and_can_be_left(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    process = start("dedup", fifo)
+    assert process.stderr.readline() == f"waiting for something to write to {fifo}\n".encode()
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"records: 0" in said
+
+
+def test_a_pipe_is_read_once_somebody_writes(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    process = start("dedup", fifo)
+    process.stderr.readline()
+    fifo.write_text("one door\nanother gate\none door\n")
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, b"one door\nanother gate\n")
+
+
+def test_parquet_through_a_pipe_is_refused_by_its_name(tmp_path):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": ["a", "b"]}), tmp_path / "x")
+    content, out = (tmp_path / "x").read_bytes(), tmp_path / "out"
+    for options in ((), ("--field", "text"), ("--field", "text", "--format", "parquet")):
+        answer = dedup("-", *options, "-o", out, content=content)
+        assert answer.exit_code in (1, 2)
+        assert "Parquet" in answer.stderr
+        assert "needs a file" in answer.stderr
+        assert not out.exists()
+
+
+def test_json_lines_by_their_name_may_begin_with_a_comment(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text("# made by hand\n" + jsonl(ROWS[:2]))
+    answer = dedup(path, "--field", "text")
+    assert answer.stdout == jsonl(ROWS[:2])
+    assert "left out: 1, because it is no JSON" in answer.stderr
+    path = path.rename(tmp_path / "rows.txt")
+    assert "--format" in dedup(path, "--field", "text").stderr
+
+
+def test_the_commonest_reason_is_told_and_rightly(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    rows = [{"v": [1, 0]}, *({"v": [1, n, 2]} for n in range(5)), {"v": None}]
+    path.write_text(jsonl(rows))
+    answer = dedup(path, "--field", "v")
+    assert "warning: left out: 6, most often because it has 3 numbers" in answer.stderr
+    assert "those before have 2" in answer.stderr
+
+
+def test_an_explanation_has_the_record_that_is_in_no_output(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(jsonl([{"text": "a"}, {"id": 7, "text": None}]))
+    [one] = reasons(dedup(path, "--field", "text", "--explain"))
+    assert (one["line"], json.loads(one["raw"])) == (2, {"id": 7, "text": None})
+
+
+def test_a_pipe_that_gave_nothing_does_not_bind_the_state(tmp_path):
+    options = ("--field", "text", "--state", tmp_path / "state")
+    assert dedup("-", *options, content="").exit_code == 0
+    assert dedup("-", *options, content=jsonl(ROWS[:2])).stdout == jsonl(ROWS[:2])
+    assert dedup("-", *options, content=jsonl(ROWS[:1])).stdout == ""

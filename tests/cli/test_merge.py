@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from distinctkv import Cache, Concentration
+from distinctkv import Cache, Concentration, snapshot
 from distinctkv.cli import main
 from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
 
@@ -66,6 +66,20 @@ def test_deduplicators_become_one(tmp_path):
     assert (whole.counts, whole.seen) == ([1, 2, 3, 2, 1], 9)
 
 
+def test_a_state_in_use_is_not_written(tmp_path):
+    from distinctkv.cli.locking import alone
+
+    paths = parts(tmp_path, lambda _: Deduplicator())
+    held = paths[0].read_bytes()
+    with alone(paths[0]):
+        answer = merge(*paths, "-o", paths[0])
+        assert merge(*paths, "-o", tmp_path / "whole").exit_code == 0  # reading does no harm
+    assert answer.exit_code == 1
+    assert "is in use by another run" in answer.stderr
+    assert paths[0].read_bytes() == held
+    assert merge(*paths, "-o", paths[0]).exit_code == 0
+
+
 def test_kinds_do_not_mix(tmp_path):
     Cache().save(tmp_path / "a")
     LogParser().save(tmp_path / "b")
@@ -83,9 +97,25 @@ def test_settings_do_not_mix(tmp_path):
     assert "b does not fit the files before it" in answer.stderr
 
 
-@pytest.mark.parametrize("wrong", ["one", "folder", "detector", "damaged"])
+def test_detectors_become_one(tmp_path):
+    def make(n):
+        detector = NoveltyDetector(0.95)
+        detector.add_many([*LINES[n : n + 2], "always"])
+        return detector
+
+    assert merge(*parts(tmp_path, make), "-o", tmp_path / "whole").exit_code == 0
+    whole = NoveltyDetector.load(tmp_path / "whole")
+    found = {thing.record: (thing.count, thing.first_seen) for thing in whole.known.values()}
+    assert found["always"] == (3, 2)
+    assert found[LINES[2]] == (2, 4)
+    assert whole.seen == 9
+
+
+@pytest.mark.parametrize("wrong", ["one", "folder", "other", "damaged"])
 def test_what_cannot_be_merged_is_refused(tmp_path, wrong):
-    (NoveltyDetector() if wrong == "detector" else Cache()).save(tmp_path / "a")
+    Cache().save(tmp_path / "a")
+    if wrong == "other":
+        snapshot.save(tmp_path / "a", "talk", {}, {})
     (tmp_path / "b").write_bytes(b"no" if wrong == "damaged" else (tmp_path / "a").read_bytes())
     files = [tmp_path / "a"] if wrong == "one" else [tmp_path / "a", tmp_path / "b"]
     out = tmp_path / "no" / "c" if wrong == "folder" else tmp_path / "c"
@@ -93,7 +123,7 @@ def test_what_cannot_be_merged_is_refused(tmp_path, wrong):
     said = {
         "one": "two files or more",
         "folder": "there is no folder",
-        "detector": "a novelty detector cannot be merged",
+        "other": "a talk cannot be merged; cache, log parser",
         "damaged": "is no snapshot of distinctkv",
     }
     assert said[wrong] in answer.stderr

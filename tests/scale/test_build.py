@@ -1,6 +1,8 @@
 """A cache built in shards is that of one pass, on any map and in spite of deaths."""
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from distinctkv.scale import Processes, ShardError, build, files
+from distinctkv.scale import Processes, ShardError, build, files, on_dask
 from distinctkv.scale import parts as keeping
 from tests.scale.work import (
     assert_alike,
@@ -29,6 +31,28 @@ from tests.scale.work import (
 def test_shards_give_the_slots_of_one_pass(tokens, n_shards):
     keys, _ = tokens
     assert_alike(build(np.array_split(keys, n_shards), make), one_pass(keys))
+
+
+@pytest.mark.parametrize("n_shards", [1, 15, 16, 17, 18, 33, 257, 273])
+def test_every_step_of_the_tree_is_told_and_all_shards_are_in_it(n_shards):
+    told = []
+    shards = [np.eye(3)[[number % 3]] for number in range(n_shards)]
+    cache = build(shards, make, tell=lambda *step: told.append(step))
+    assert [done for done, _ in told] == [*range(1, len(told) + 1)]
+    assert {total for _, total in told} == {len(told)}
+    assert cache.slots.first_seen.tolist() == [*range(min(3, n_shards))]
+    assert cache.seen == n_shards
+
+
+def test_sixteen_shards_are_near_one_pass_where_things_touch(rng):
+    things = rng.standard_normal((3000, 32))  # near enough for some to be within tau
+    numbers = rng.zipf(1.2, 20_000) % 3000
+    keys = things[numbers]
+    keys = keys / np.linalg.norm(keys, axis=1, keepdims=True)
+    keys = keys + 0.25 / np.sqrt(32) * rng.standard_normal(keys.shape)
+    merged, whole = build(np.array_split(keys, 16), make), one_pass(keys)
+    assert len(whole) < 0.95 * len(np.unique(numbers))
+    assert abs(len(merged) / len(whole) - 1) <= 0.015  # pairs of parts, pair by pair, lose .03
 
 
 def test_things_that_touch_give_other_slots_but_lose_no_token():
@@ -142,7 +166,7 @@ def test_shards_of_any_kind_are_built_but_not_kept(tokens, tmp_path):
     with pytest.raises(TypeError, match=r"shard 0: a SimpleNamespace cannot.*leave parts= out"):
         build(shards, make, feed=opened, parts=tmp_path)
     with pytest.raises(TypeError, match="the feed, or something that it holds: a SimpleNamespace"):
-        build(tokens[0], make, feed=partial(opened, shards[0]), parts=tmp_path)
+        build([tokens[0]], make, feed=partial(opened, shards[0]), parts=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -185,3 +209,54 @@ def test_what_a_build_leaves_behind_is_nothing(folder, monkeypatch):
     (folder / "temporary").mkdir()
     build([str(folder / "0.npy"), str(folder / "1.npy")], make)
     assert list((folder / "temporary").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ((make(),), r"make must be a function .*partial\(Cache"),
+        ((dict,), "what can absorb, save and load, .* got dict"),
+        ((make, 2), r"map must be a function .*scale\.on_dask\(client\)"),
+        ((make, Processes), r"map must be a function .*scale\.Processes\(2\)"),
+    ],
+)
+def test_a_build_of_wrong_things_is_refused(given, complaint):
+    with pytest.raises(TypeError, match=complaint):
+        build([np.eye(3)], *given)
+
+
+def test_one_array_is_not_taken_for_its_rows():
+    with pytest.raises(TypeError, match=r"of shape \(6, 2\); cut it: np\.array_split"):
+        build(np.ones((6, 2)), make)
+
+
+def test_a_map_that_gives_promises_is_refused():
+    with ThreadPoolExecutor(1) as pool, pytest.raises(TypeError, match=r"gave a Future.*on_dask"):
+        build([np.eye(3)], make, lambda work, *columns: map(partial(pool.submit, work), *columns))
+    with pytest.raises(TypeError, match="not its map"):
+        on_dask(len)
+
+
+def test_what_cannot_be_sent_to_a_process_is_refused():
+    with Processes(1) as processes, pytest.raises(TypeError, match=r"functools\.partial.*lambda"):
+        build([np.eye(3)], lambda: make(), processes)
+    with pytest.raises(ValueError, match="1 process or more, got 0"):
+        Processes(0)
+
+
+UNGUARDED = """
+import numpy as np
+from distinctkv import Cache
+from distinctkv.scale import Processes, build
+build([np.eye(3)], Cache, Processes(1))
+"""
+
+
+def test_a_script_without_its_guard_is_told_so(tmp_path):
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    run = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    last = run.stderr.strip().rpartition("\n")[2]
+    assert run.returncode == 1
+    assert 'if __name__ == "__main__":' in last

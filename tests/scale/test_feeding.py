@@ -10,8 +10,8 @@ import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
-from distinctkv.scale import ShardError, build, feeding, lines, rows
-from distinctkv.streams import LogParser
+from distinctkv.scale import ShardError, build, lines, records, rows, tables
+from distinctkv.streams import Deduplicator, LogParser
 from tests.scale.work import assert_alike, make, one_pass
 
 
@@ -77,7 +77,7 @@ def test_an_object_store_is_read_and_keeps_the_parts(tokens):
             np.save(file, keys)
     merged = build("memory://stream", make, parts="memory://parts/one")
     assert_alike(merged, one_pass(tokens[0]))
-    assert len(store.find("/parts/one")) == 3 + 2
+    assert len(store.find("/parts/one")) == 3 + 1
 
 
 def test_log_parsers_merge_the_same_way(tmp_path, rng):
@@ -107,8 +107,8 @@ def test_an_empty_folder_and_a_strange_file_are_refused(tmp_path):
     ("columns", "complaint"),
     [
         ({"other": [[1.0]]}, r"no column \['key'\]"),
-        ({"key": [[1.0], None]}, "1 empty cells"),
-        ({"key": [[1.0], [1.0, 2.0]]}, "lists of 1 to 2"),
+        ({"key": [[1.0], None]}, "1 empty cells, the first in row 1"),
+        ({"key": [[1.0], [1.0, 2.0]]}, r"column 'key' .* of 2 in row 1"),
     ],
 )
 def test_columns_that_are_no_keys_are_refused(tmp_path, columns, complaint):
@@ -118,7 +118,7 @@ def test_columns_that_are_no_keys_are_refused(tmp_path, columns, complaint):
 
 
 def test_blank_lines_are_passed_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(feeding, "BATCH", 2)
+    monkeypatch.setattr(tables, "BATCH", 2)
     text = '{"key": [1, 0]}\n' + "\n \n\r\n\n\n" + '{"key": [0, 1]}\n\n'
     (tmp_path / "a.jsonl").write_text(text)
     assert build(tmp_path, make).seen == 2
@@ -128,3 +128,63 @@ def test_a_line_without_the_key_is_refused(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"key": [1, 2]}\n{"kee": [1, 2]}\n')
     with pytest.raises(ShardError, match="without the field 'key'"):
         build(tmp_path, make)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"key": [1, 2]}\n\n{"key": [1, 2, 3]}\n', r"line 3: .*shape \(3,\), those before \(2,\)"),
+        ('{"key": [1, 2]}\n{"key": null}\n', "line 2: .*numbers alone, got None"),
+        ('{"key": [1, 2]}\n{"key": [1, null]}\n', r"line 2: .*numbers alone, got \[1, None\]"),
+        ('{"key": [1, 2]}\n{"key": [1, [2]]}\n', "line 2: .*numbers alone"),
+        ('{"key": "a"}\n', "line 1: .*numbers alone, got 'a'"),
+        ('{"key": [1, 2]}\n{"key": [1\n', "line 2 is no JSON"),
+        ('{"key": [1, 2]}\n[1, 2]\n', "line 2 is without the field 'key'"),
+        ('{"key": 1}\n{"key": 2}\n', "line 1: the field 'key' holds 1, .*a list of numbers"),
+    ],
+)
+def test_a_line_that_is_no_key_is_named(tmp_path, text, complaint):
+    (tmp_path / "a.jsonl").write_text(text)
+    with pytest.raises(ShardError, match=complaint):
+        build(tmp_path, make)
+
+
+@pytest.mark.parametrize(
+    ("column", "complaint"),
+    [
+        ([1.0, 2.0], "'key' .* holds .*1.0.* a key is a list of numbers"),
+        ([[1.0, 2.0], [1.0, None]], "an empty place in the list of row 1"),
+    ],
+)
+def test_a_column_that_is_no_key_is_refused(tmp_path, column, complaint):
+    parquet.write_table(arrow.table({"key": column}), tmp_path / "a.parquet")
+    with pytest.raises(ShardError, match=complaint):
+        build(tmp_path, make)
+
+
+@pytest.mark.parametrize("shard", [np.ones(5), [1.0, 2.0], np.ones((2, 2, 2))])
+def test_a_shard_that_is_no_rows_is_refused(tmp_path, shard):
+    with pytest.raises(ShardError, match=r"rows of keys \(L, D\), got the shape"):
+        build([shard], make)
+    np.save(tmp_path / "a.npy", shard)
+    with pytest.raises(ShardError, match=r"rows of keys \(L, D\), got the shape"):
+        build(tmp_path, make)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "listed"])
+def test_records_of_files_are_deduplicated(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(tables, "BATCH", 2)
+    texts = ["the door is open", "no such file", "the door is open", "disk full", "no such file"]
+    rows = [{"id": number, "text": text} for number, text in enumerate(texts)]
+    shards = [rows[:3], rows[3:]]
+    for number, some in enumerate(shards):
+        path = tmp_path / f"{number}.{kind}"
+        if kind == "jsonl":
+            path.write_text("".join(json.dumps(row) + "\n" for row in some))
+        elif kind == "parquet":
+            parquet.write_table(arrow.Table.from_pylist(some), path)
+    given = shards if kind == "listed" else tmp_path
+    seen = build(given, partial(Deduplicator, 0.9, field="text"), feed=records)
+    assert (seen.kept, seen.numbers) == ([rows[0], rows[1], rows[3]], [0, 1, 3])
+    with pytest.raises(ShardError, match=r"lines of text are read by feed=scale\.lines"):
+        build(["a.txt"], partial(Deduplicator, 0.9), feed=records)

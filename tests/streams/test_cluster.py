@@ -93,6 +93,26 @@ def test_distances_that_float32_would_lose_are_refused():
     assert OnlineDPMeans(tau=1e-9).fit(np.zeros((2, 1))).n_clusters_ == 1
 
 
+def test_rows_that_vanish_in_float32_are_refused():
+    rows = np.array([[0.0], [1e-46], [5e-46]])
+    with pytest.raises(ValueError, match=r"steps of 1\.4013e-45 at 5e-46"):
+        OnlineDPMeans(tau=1e-48).fit(rows)
+    assert OnlineDPMeans(tau=1e-48).fit(rows * 0).n_clusters_ == 1
+    assert OnlineDPMeans(tau=1e-40).fit(rows * 1e8).n_clusters_ == 3
+    assert OnlineDPMeans(tau=1e-37).fit(rows * 1e8).n_clusters_ == 1
+    assert OnlineDPMeans(tau=np.inf).fit([[0.0], [1e14]]).n_clusters_ == 1
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_a_row_that_cannot_be_compared_is_named(metric):
+    model = OnlineDPMeans(0.5, metric=metric).fit(np.eye(2))
+    bad = [[1.0, 0.0], [0.0, 0.0]] if metric == "cosine" else [[1.0, 0.0], [0.0, 1e16]]
+    for take in (model.partial_fit, model.predict, model.fit):
+        with pytest.raises(ValueError, match=r"row 1 (?!.*on_bad)"):
+            take(bad)
+    assert model.counts_.tolist() == [1, 1]
+
+
 @given(st.floats(1e-3, 1e3), st.floats(1.0, 1e12), st.integers(0, 2**32 - 1))
 def test_what_is_not_refused_is_clustered_as_in_float64(tau, size, draw):
     rng = np.random.default_rng(draw)
@@ -146,6 +166,16 @@ def test_rows_may_come_one_at_a_time_by_name():
         OnlineDPMeans().fit([[1.0]]).learn_one({"a": 1.0})
 
 
+def test_it_ends_a_pipeline_of_river():
+    preprocessing = pytest.importorskip("river.preprocessing")
+    scaler, model = preprocessing.MinMaxScaler(), OnlineDPMeans(0.5)
+    pipe = scaler | model
+    for x in ({"a": 0.0, "b": 0.0}, {"a": 5.0, "b": 9.0}, {"a": 0.2, "b": 0.1}):
+        pipe.learn_one(x)
+    assert [pipe.predict_one({"b": b, "a": 4.0}) for b in (1.0, 8.0)] == [0, 1]
+    assert model.counts_.sum() == 3
+
+
 class Arrow:
     """A table of which nothing is known but how to export it."""
 
@@ -184,6 +214,8 @@ def test_it_has_its_place_in_a_pipeline(rng):
         ({"tau": -1}, ValueError),
         ({"tau": "x"}, TypeError),
         ({"tau": np.nan}, ValueError),
+        ({"tau": 1e200}, ValueError),
+        ({"tau": 10**400}, ValueError),
         ({"budget": 0}, ValueError),
         ({"key": "last"}, ValueError),
         ({"metric": "manhattan"}, ValueError),

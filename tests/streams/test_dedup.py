@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from distinctkv import Cache, Concentration, SnapshotError, snapshot
 from distinctkv.rule import unit
+from distinctkv.streams import NoveltyDetector
 from distinctkv.streams.dedup import Deduplicator, NGrams, RecordError, deduplicate
 from tests.strategies import cuts, streams
 
@@ -120,6 +121,48 @@ def test_bad_records_may_be_counted_and_passed_over(way):
     assert (seen.seen, seen.skipped, len(seen)) == (len(records), len(records) - 2, 1)
 
 
+def ragged(texts):
+    """An encoder that fails on some texts, and gives others another width."""
+    if "fail" in texts:
+        raise ValueError("no words in it")
+    return [[1.0, len(text)] if text != "wide" else [1.0, 2.0, 3.0] for text in texts]
+
+
+@pytest.mark.parametrize("way", ["add", "add_many", "deduplicate", "detector"])
+def test_a_record_that_an_encoder_fails_on_is_a_bad_one(way):
+    given = ["fail", "a", "wide", "a" * 50, "fail", "a"]
+    if way == "deduplicate":
+        found = deduplicate(given, 0.99, encode=ragged, on_bad="skip").verdicts
+    elif way == "detector":
+        found = NoveltyDetector(0.99, encode=ragged, on_bad="skip").add_many(given)
+    else:
+        seen = Deduplicator(0.99, encode=ragged, on_bad="skip")
+        found = [*map(seen.add, given)] if way == "add" else seen.add_many(given)
+    assert [one.bad for one in found] == [True, False, True, False, True, False]
+    assert "no words in it" in found[0].reason
+    assert found[2].reason == "it is encoded in 3 numbers, those before in 2"
+    assert found[1].reason is found[5].reason is None
+
+
+@pytest.mark.parametrize("given", [["a", "fail"], ["a", "wide"]])
+def test_an_encoder_that_fails_is_heard_unless_that_may_be_passed_over(given):
+    seen = Deduplicator(0.99, encode=ragged)
+    with pytest.raises((ValueError, TypeError), match=r"no words in it|all of one width"):
+        seen.add_many(given)
+    assert seen.seen == 0
+
+
+def test_a_list_with_bad_records_is_parted_if_asked():
+    given = [{"v": "one"}, {"v": None}, {"v": "one"}, {}]
+    found = deduplicate(given, field="v", on_bad="skip")
+    assert found.kept == given[:1]
+    assert [one.bad for _, one in found.dropped] == [True, False, True]
+    assert "is empty" in found.verdicts[1].reason
+    assert found.rethreshold(0.5).verdicts[3].reason == found.verdicts[3].reason != ""
+    with pytest.raises(RecordError, match="record 1"):
+        deduplicate(given, field="v")
+
+
 def test_the_first_vector_that_is_good_says_how_wide_they_are():
     seen = Deduplicator(on_bad="skip")
     assert [one.kept for one in seen.add_many([[0.0] * 3, [1.0, 0.0]])] == [False, True]
@@ -204,8 +247,8 @@ def test_a_budget_lets_texts_go(rng, way):
 
 def texts_in(thing):
     """How many texts of 16 letters are held by what is in a thing, and in that."""
-    if isinstance(thing, str):
-        return int(len(thing) == 16)
+    if isinstance(thing, str) or callable(thing):
+        return int(isinstance(thing, str) and len(thing) == 16)
     inner = [*thing.items()] if isinstance(thing, dict) else getattr(thing, "__dict__", {}).values()
     return sum(map(texts_in, thing if isinstance(thing, list | tuple) else inner))
 
@@ -263,6 +306,20 @@ def test_an_encoder_must_be_given_again(tmp_path):
     assert not Deduplicator.load(tmp_path / "seen", encode=encode).add("text")
 
 
+def test_another_encoder_than_the_one_it_was_saved_with_is_told(tmp_path):
+    seen = Deduplicator(0.99, encode=ragged, on_bad="skip")
+    seen.add("text")
+    seen.save(tmp_path / "seen")
+    with pytest.warns(UserWarning, match=r"saved with the encoder .*ragged, and .*other is given"):
+        Deduplicator.load(tmp_path / "seen", encode=other)
+    with pytest.raises(TypeError, match="give it again"):  # and is no bad record
+        Deduplicator.load(tmp_path / "seen").add("new")
+
+
+def other(texts):
+    return [[len(text), 1.0] for text in texts]
+
+
 def test_records_that_are_no_json_cannot_be_saved(tmp_path):
     seen = Deduplicator(encode=lambda batch: [[1.0]] * len(batch))
     seen.add(object())
@@ -295,12 +352,14 @@ def test_what_another_kept_can_be_taken_in():
     right.add_many(DOORS[2:])
     verdicts = left.absorb(right)
     assert [(*one,) for one in verdicts] == [
-        (True, 2, None, None, None),
-        (False, 3, 0, DOORS[0], 1.0),
+        (True, 2, None, None, None, None),
+        (False, 3, 0, DOORS[0], 1.0, None),
     ]
     assert (left.kept, left.counts, left.seen) == ([DOORS[0], DOORS[2]], [3, 1], 4)
     with pytest.raises(ValueError, match="compare records in one way"):
         left.absorb(Deduplicator(0.7, field="text"))
+    with pytest.raises(ValueError, match=r"'similarity': 0.7.*'similarity': 0.5.*rethreshold"):
+        left.absorb(Deduplicator(0.5))
     with pytest.raises(TypeError, match="only a Deduplicator"):
         left.absorb(3)
 

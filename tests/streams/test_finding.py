@@ -3,7 +3,8 @@
 import pytest
 
 from distinctkv.streams.dedup.finding import ENOUGH, PATIENCE, Finder
-from distinctkv.streams.dedup.forms import Csv, Json
+from distinctkv.streams.dedup.forms import Json
+from distinctkv.streams.dedup.separated import Csv
 from distinctkv.streams.files.unpacking import SourceError
 
 LINE = b"2024-05-01 10:00:07 INFO the door is open\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import sys
 from math import isnan
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from . import inputs
-from .locking import alone
+from .locking import alone, lock_of
 from .stopping import Stop, quiet_pipe
 
 if TYPE_CHECKING:
@@ -46,7 +45,12 @@ FORMS = ("auto", "text", "jsonl", "csv", "parquet")
     "--explain", is_flag=True, help="Say why, for each dropped record, on standard error."
 )
 @click.option(
-    "-o", "--output", type=inputs.STATE, metavar="PATH", help="Where to put what is kept."
+    "-o",
+    "--output",
+    type=click.Path(writable=True, path_type=Path),
+    metavar="PATH",
+    help="Where to put what is kept: a file, - for standard output; of Parquet with --state, a "
+    "folder for its parts. With --state a file that the state did not write is refused.",
 )
 @click.option(
     "--format",
@@ -85,20 +89,23 @@ def command(
     of numbers is compared as the vector it is. What cannot be compared is counted and left out.
     """
     from ..streams.dedup.job import Job
+    from ..streams.dedup.parquet import Tables
     from . import deduping
 
     start = perf_counter()
-    csv.field_size_limit(1 << 30)
     paths = inputs.named(files)
+    output = None if output == Path("-") else output
     _check_output(output, [*paths, *([str(state)] if state else [])], state)
     with Stop() as stop, quiet_pipe(), inputs.told(), alone(state):
         form = _form(paths, field, state) if form == "auto" else form
-        _check_form(form, field, state, output)
+        _check_form(form, field, state, output, paths)
         if form != "text" and header not in (None, "none"):
             raise click.BadParameter(f"is for plain text, not {form}", param_hint="--header")
         seen = _seen(state, similarity, budget)
         if form == "parquet":
-            summary = deduping.parquet(paths, field or "", seen, cast(Path, output), explain)
+            place = cast(Path, output)
+            tables = Tables(paths, field or "", seen, place, state=state, stop=stop)
+            summary = deduping.parquet(tables, paths, explain)
         else:
             job = Job(paths, seen, form=form, field=field, state=state, stop=stop)
             if form == "text":
@@ -111,8 +118,8 @@ def command(
 def _form(paths: list[str], field: str | None, state: Path | None) -> str:
     """What the records of files are, from their first bytes or from the state."""
     from ..streams.dedup.guessing import one_form
-    from ..streams.dedup.job import NOTE
     from ..streams.dedup.saving import note
+    from ..streams.dedup.states import NOTE
 
     begun = note(state).get(NOTE) if state is not None and state.exists() else None
     held = begun.get("form") if isinstance(begun, dict) else None
@@ -155,35 +162,66 @@ def _set_header(job: Job, given: str | None, path: str, state: Path | None) -> N
         )
 
 
-def _check_form(form: str, field: str | None, state: Path | None, output: Path | None) -> None:
+def _check_form(
+    form: str, field: str | None, state: Path | None, output: Path | None, paths: list[str]
+) -> None:
     if form == "text" and field is not None:
         raise click.BadParameter("plain text has no fields", param_hint="--field")
     if form != "text" and field is None:
+        raise click.BadParameter(_asked(form, paths[0]), param_hint="--field")
+    if form == "parquet":
+        _check_parquet(paths, output)
+    folder = form == "parquet" and state is not None
+    if output is not None and output.exists() and output.is_dir() != folder:
         raise click.BadParameter(
-            f"is needed for {form}: which one to compare", param_hint="--field"
+            f"{output} is no folder, which Parquet with --state needs for its parts"
+            if folder
+            else f"{output} is a folder; name a file in it",
+            param_hint="--output",
         )
-    if form == "parquet" and output is None:
-        raise click.BadParameter("is needed for Parquet", param_hint="--output")
-    if form == "parquet" and state is not None:
-        raise click.BadParameter(
-            "cannot be used with Parquet, whose files are written in one piece",
-            param_hint="--state",
-        )
+
+
+def _asked(form: str, path: str) -> str:
+    """That a field is needed, and which there are."""
+    from ..streams.dedup.guessing import columns_of
+
+    told = f"is needed for {form}: which one to compare"
+    if form == "csv" and os.path.isfile(path):
+        return f"{told} of {columns_of(path)!r}; --format text compares whole lines"
+    return told
+
+
+def _check_parquet(paths: list[str], output: Path | None) -> None:
+    if output is None:
+        raise click.BadParameter("is needed for Parquet: name a file", param_hint="--output")
+    for path in paths:
+        if not os.path.isfile(path):
+            name = "standard input" if path == "-" else path
+            raise click.BadParameter(
+                f"Parquet is read from its end and needs a file, got {name}", param_hint="FILE"
+            )
 
 
 def _check_output(output: Path | None, paths: list[str], state: Path | None) -> None:
-    """Refuse to write over what is read, and where there is no folder."""
+    """Refuse to write over what is read, or the state, and where there is no folder."""
     if output is None:
         return
-    if state is not None and output.is_fifo():
-        raise click.BadParameter(
-            "a pipe cannot be cut back to what the state says; name a file", param_hint="--output"
-        )
     if not output.parent.is_dir():
         raise click.BadParameter(f"there is no folder {output.parent}", param_hint="--output")
     for path in paths:
         if output.exists() and os.path.exists(path) and output.samefile(path):
             raise click.BadParameter(f"{output} is being read; name another", param_hint="--output")
+    if state is None:
+        return
+    if output.exists() and not output.is_file() and not output.is_dir():
+        raise click.BadParameter(
+            "a pipe or device cannot be cut back to what the state says; name a file",
+            param_hint="--output",
+        )
+    if output.resolve() in (state.resolve(), lock_of(state)):
+        raise click.BadParameter(
+            f"{output} is the state's own, or its lock; name another", param_hint="--output"
+        )
 
 
 def _seen(state: Path | None, similarity: float, budget: int | None) -> Deduplicator:

@@ -16,9 +16,9 @@ import click
 from . import inputs
 
 if TYPE_CHECKING:
-    from ..streams.dedup.deduplicator import Deduplicator
     from ..streams.dedup.forms import Raw
     from ..streams.dedup.job import Job
+    from ..streams.dedup.parquet import Tables
     from ..streams.dedup.verdict import Verdict
 
 SHOWN = 500  # characters of a text in an explanation
@@ -30,6 +30,7 @@ class Summary:
 
     counts: dict[str, int]
     damages: dict[str, str]
+    why: str = ""  # records were left out
 
     def say(self, seconds: float) -> None:
         """Tell it on standard error."""
@@ -40,7 +41,8 @@ class Summary:
             told[0] += f", {counts['before'] + counts['records']:,} with those before"
         told.append(f"kept: {counts['kept']:,}, dropped: {counts['dropped']:,}")
         if counts["bad"]:
-            told.append(f"left out, having nothing to compare: {counts['bad']:,}")
+            most = "warning: " if 2 * counts["bad"] > counts["records"] else ""
+            told.append(f"{most}left out: {counts['bad']:,}, {self.why}; --explain tells which")
         for name, why in self.damages.items():
             told.append(f"{name} is damaged, read up to there: {why}")
         for line in told:
@@ -51,10 +53,15 @@ def lines(job: Job, paths: list[str], output: Path | None, explain: bool) -> Sum
     """Print the records of a job that are kept."""
     before = asdict(job.tally)
     with ExitStack() as stack, _bar(job, paths) as advance:
-        out = stack.enter_context(_open(output, job)) if job.begun else None
-        headed = job.begun and bool(job.found.columns)
+        # Of records that cannot be compared, an output without a state is left as it was.
+        out = stack.enter_context(_open(output, job)) if job.keeps else None
+        before_it = job.begun if output is None else job.output is not None and job.output.length
+        headed = bool(before_it and job.found.columns)
+        waited = False
         for batch in job:
-            # Of records that cannot be compared, the output is left as it was.
+            if job.waits is not None and not waited:
+                click.echo(f"waiting for something to write to {job.waits}", err=True)
+                waited = True
             if out is None and batch and not job.hopeless:
                 out = stack.enter_context(_open(output, job))
             if out is not None:
@@ -65,8 +72,7 @@ def lines(job: Job, paths: list[str], output: Path | None, explain: bool) -> Sum
         out = out or stack.enter_context(_open(output, job))
         _print(out, job, [], headed)
         job.save()
-    new = {name: count - before[name] for name, count in asdict(job.tally).items()}
-    return Summary(new | {"before": before["records"]}, job.damages)
+    return _summary(job, before, job.damages)
 
 
 def _print(out: BinaryIO, job: Job, batch: list[tuple[Raw, Verdict]], headed: bool) -> bool:
@@ -79,21 +85,22 @@ def _print(out: BinaryIO, job: Job, batch: list[tuple[Raw, Verdict]], headed: bo
     return headed or bool(job.found.columns)
 
 
-def parquet(
-    paths: list[str], field: str, seen: Deduplicator, output: Path, explain: bool
-) -> Summary:
+def parquet(tables: Tables, paths: list[str], explain: bool) -> Summary:
     """Write the rows of Parquet files that are kept."""
-    from ..streams.dedup.parquet import deduplicate_parquet
+    before = asdict(tables.tally)
+    with _bar(tables, paths) as advance:
+        for batch in tables:
+            if explain:
+                _explain(_row(tables, *one, len(paths) > 1) for one in enumerate(batch, 1))
+            advance()
+    if tables.dropped:
+        click.echo(f"stopped before the end: {tables.output} was not written", err=True)
+    return _summary(tables, before, {})
 
-    counts = dict.fromkeys(("records", "kept", "dropped", "bad", "before"), 0)
-    for batch in deduplicate_parquet(paths, field, seen, output):
-        counts["records"] += len(batch)
-        counts["kept"] += sum(verdict.kept for _, verdict in batch)
-        counts["bad"] += sum(verdict.bad for _, verdict in batch)
-        if explain:
-            _explain(_plain(seen, content, verdict) for content, verdict in batch)
-    counts["dropped"] = counts["records"] - counts["kept"] - counts["bad"]
-    return Summary(counts, {})
+
+def _summary(job: Job | Tables, before: dict[str, int], damages: dict[str, str]) -> Summary:
+    new = {name: count - before[name] for name, count in asdict(job.tally).items()}
+    return Summary(new | {"before": before["records"]}, damages, job.reasons.told())
 
 
 def _explain(rows: Iterable[dict[str, Any]]) -> None:
@@ -109,13 +116,19 @@ def _told(job: Job, one: Raw, verdict: Verdict, several: bool) -> dict[str, Any]
     if verdict.kept or job.spot is None:
         return {}
     place = {"file": job.spot.file if several else None, "line": job.spot.line + one.line}
+    if verdict.bad:  # it is in no output, so here is all that can be told
+        place["raw"] = _short(one.raw.decode("utf-8", "replace"))
     return _why(one.content, verdict, place, lambda: fault(job.seen, one))
 
 
-def _plain(seen: Deduplicator, content: object, verdict: Verdict) -> dict[str, Any]:
-    """The same of a row, which has no place."""
-    fault, width = seen._reader.fault, seen._shelf.width
-    return {} if verdict.kept else _why(content, verdict, {}, lambda: fault(content, width))
+def _row(tables: Tables, number: int, judged: tuple[Any, Verdict], several: bool) -> dict[str, Any]:
+    """The same of a row of Parquet, by its number in its file."""
+    content, verdict = judged
+    if verdict.kept:
+        return {}
+    path, before = tables.spot
+    place = {"file": path if several else None, "row": before + number}
+    return _why(content, verdict, place, lambda: tables.fault(content))
 
 
 def _why(
@@ -135,35 +148,59 @@ def _short(content: object) -> str | None:
 
 @contextmanager
 def _open(output: Path | None, job: Job) -> Iterator[BinaryIO]:
-    """The output, cut back to where the state was saved."""
+    """The output; with a state, cut back to where that was saved."""
     if output is None:
         yield sys.stdout.buffer
         return
-    if job.begun and (not output.exists() or output.stat().st_size < job.output):
-        raise click.ClickException(
-            f"{output} is not what the state says was written ({job.output:,} bytes); "
-            "name the same output, or another state"
-        )
     try:
-        with output.open("r+b" if job.begun else "wb") as file:
-            if job.begun:
-                file.seek(job.output)
-                file.truncate()
-
-            def written() -> int:
-                file.flush()
-                os.fsync(file.fileno())
-                return file.tell()
-
-            job.written = written
-            yield file
+        if job.keeps:
+            with _own(output, job) as file:
+                yield file
+        else:
+            with output.open("wb") as file:
+                yield file
     except OSError as error:
         said = error.strerror or str(error)
         raise click.ClickException(f"cannot write {output}: {said}") from error
 
 
 @contextmanager
-def _bar(job: Job, paths: list[str]) -> Iterator[Callable[[], None]]:
+def _own(output: Path, job: Job) -> Iterator[BinaryIO]:
+    """A file that the state has written, or says that it will; another one is refused."""
+    from ..streams.dedup.written import Written, check_unwritten, sync_folder
+
+    if job.output is None:
+        check_unwritten(output)
+    else:
+        job.output.check(output)
+    made, length = not output.exists(), job.output.length if job.output else 0
+    with output.open("wb" if made else "r+b") as file:
+        if extra := file.seek(0, os.SEEK_END) - length:
+            click.echo(f"{output}: cut {extra:,} bytes off that came after the last save", err=True)
+        file.seek(length)
+        file.truncate()
+
+        def written() -> Written:
+            file.flush()
+            os.fsync(file.fileno())
+            return Written.of(output, file.tell())
+
+        sync_folder(output.parent)
+        try:
+            if (found := written()) != job.output:
+                job.claim(found)
+            job.written = written
+            yield file
+        finally:
+            if job.disclaim():
+                file.seek(0)
+                file.truncate()
+                if made:
+                    output.unlink(missing_ok=True)
+
+
+@contextmanager
+def _bar(job: Job | Tables, paths: list[str]) -> Iterator[Callable[[], None]]:
     """A progress bar by bytes, on standard error, if that is a terminal and the output is not."""
     if sys.stderr is None or not sys.stderr.isatty() or sys.stdout.isatty():
         yield lambda: None

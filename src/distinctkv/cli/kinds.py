@@ -9,7 +9,7 @@ from typing import Any
 PARSER = "log parser"
 SEEN = "deduplicator"
 DETECTOR = "novelty detector"
-MERGED = ("cache", PARSER, SEEN)
+MERGED = ("cache", PARSER, SEEN, DETECTOR)
 
 
 def kind_of(path: Path) -> tuple[str, str]:

@@ -10,6 +10,12 @@ from pathlib import Path
 import click
 
 
+def lock_of(state: Path) -> Path:
+    """The file that is locked, next to the state, wherever links lead to."""
+    target = state.resolve()
+    return target.with_name(f"{target.name}.lock")
+
+
 @contextmanager
 def alone(state: Path | None) -> Iterator[None]:
     """Hold the lock of a state, a file next to it; the system lets go of it if we are killed."""
@@ -22,8 +28,7 @@ def alone(state: Path | None) -> Iterator[None]:
     if state is None or os.name == "nt":
         yield
         return
-    target = state.resolve()
-    path = target.with_name(f"{target.name}.lock")
+    path = lock_of(state)
     number = _lock(path, state)
     try:
         yield

@@ -9,24 +9,32 @@ import click
 
 from . import inputs, kinds
 from .info import FILE
+from .locking import alone
 
 
 @click.command("merge")
 @click.argument("files", type=FILE, nargs=-1, required=True)
 @click.option(
-    "-o", "--output", type=inputs.STATE, required=True, metavar="PATH", help="The merged snapshot."
+    "-o",
+    "--output",
+    type=inputs.STATE,
+    required=True,
+    metavar="PATH",
+    help="The merged snapshot; not one that a run is using.",
 )
 def command(files: tuple[Path, ...], output: Path) -> None:
-    """Merge caches, log parsers or de-duplicators, as if their streams had followed each other.
+    """Merge snapshots of one kind, as if their streams had followed each other.
 
-    Files are taken in the order given. The result does not say how far files were read: used as a
-    --state it reads every file from its start.
+    Caches, log parsers, de-duplicators and novelty detectors can be merged.
+    Files are taken in the order given. The result does not say how far files were read, nor what
+    was written: used as a --state it reads every file from its start, and needs a new output.
     """
     if len(files) < 2:
         raise click.UsageError(f"name two files or more to merge, got {len(files)}")
     if not output.parent.is_dir():
         raise click.BadParameter(f"there is no folder {output.parent}", param_hint="--output")
-    with inputs.told():
+    lockable = output.is_file() or not output.exists()  # saving refuses what else there is
+    with inputs.told(), alone(output if lockable else None):
         kind = _one_kind(files)
         whole = kinds.load(files[0], kind)
         for file in files[1:]:

@@ -5,14 +5,13 @@ State travels between workers as snapshot files, whole and checked, and never as
 
 from __future__ import annotations
 
-import builtins
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from .feeding import files, lines, rows
+from .feeding import files, lines, records, rows
 from .maps import Processes, on_dask, on_ray
 from .naming import UnnameableError, fingerprint, fingerprint_shard, join_name
 from .parts import Mergeable, ShardError, attempt, fetch, finished, folder, store
@@ -26,6 +25,7 @@ __all__ = [
     "lines",
     "on_dask",
     "on_ray",
+    "records",
     "rows",
 ]
 
@@ -34,6 +34,9 @@ T = TypeVar("T", bound=Mergeable)
 Feed = Callable[[Any, Any], object]
 Map = Callable[..., Iterable[Any]]
 Tell = Callable[[int, int], object]
+# Parts merged by one node of the tree. Each part offers an occurrence of its own of a thing to the
+# slots before it, so that few levels with many parts lose less than many levels of pairs.
+FAN = 16
 
 
 def build(
@@ -60,7 +63,8 @@ def build(
     >>> build(np.array_split(stream, 4), partial(Cache, Concentration.fixed(0.5))).slots.count
     array([200, 200, 200, 200, 200])
     """
-    listed = files(shards) if isinstance(shards, str | os.PathLike) else list(shards)
+    _check_map(map)
+    listed = files(shards) if isinstance(shards, str | os.PathLike) else _listed(shards)
     if not listed:
         raise ValueError("there are no shards to build from; give at least one")
     for number, shard in enumerate(listed):
@@ -87,12 +91,17 @@ def _build(
     feed: Feed,
     tell: Tell | None,
 ) -> T:
-    done, total = 0, 2 * len(shards) - 1
+    done, total = 0, len(shards) + _n_joins(len(shards))
 
     def told(names: Iterable[str]) -> list[str]:
         nonlocal done
         kept = []
         for name in names:
+            if not isinstance(name, str):
+                raise TypeError(
+                    f"map must give the results of what it runs, in order, and gave a "
+                    f"{type(name).__name__}; for Dask it is scale.on_dask(client), not client.map"
+                )
             kept.append(name)
             done += 1
             if tell is not None:
@@ -101,11 +110,21 @@ def _build(
 
     names = told(map(partial(_fill, make, feed), shards, names))
     while len(names) > 1:
-        lefts, rights = names[:-1:2], names[1::2]
-        joined = builtins.map(join_name, lefts, rights)
-        last = names[len(names) // 2 * 2 :]
-        names = told(map(partial(_join, kind), lefts, rights, joined)) + last
+        groups = [names[start : start + FAN] for start in range(0, len(names), FAN)]
+        last = groups.pop() if len(groups[-1]) == 1 else []
+        joined = [join_name(*group) for group in groups]
+        names = told(map(partial(_join, kind), groups, joined)) + last
     return fetch(kind, names[0])
+
+
+def _n_joins(n_parts: int) -> int:
+    """Nodes of the tree over so many parts."""
+    nodes = 0
+    while n_parts > 1:
+        whole, rest = divmod(n_parts, FAN)
+        nodes += whole + (rest > 1)
+        n_parts = whole + (rest > 0)
+    return nodes
 
 
 def _fill(make: Callable[[], T], feed: Feed, shard: object, name: str) -> str:
@@ -121,28 +140,57 @@ def _fill(make: Callable[[], T], feed: Feed, shard: object, name: str) -> str:
     return name
 
 
-def _join(kind: type[T], left: str, right: str, name: str) -> str:
-    """Let the part before absorb the part after, and keep it under a name."""
+def _join(kind: type[T], names: list[str], name: str) -> str:
+    """Let the first part absorb those after it, in order, and keep it under a name."""
 
     def work() -> None:
         if not finished(name):
-            part = fetch(kind, left)
-            part.absorb(fetch(kind, right))
+            part = fetch(kind, names[0])
+            for later in names[1:]:
+                part.absorb(fetch(kind, later))
             store(part, name)
 
-    attempt(work, f"merging {left} and {right}")
+    attempt(work, f"merging {names[0]} to {names[-1]}")
     return name
 
 
 def _blank(make: Callable[[], T]) -> T:
     """What ``make`` makes, which must not have seen anything."""
+    if not callable(make):
+        raise TypeError(
+            f"make must be a function that returns something new, such as partial(Cache, "
+            f"Concentration.fixed(0.5)), got {reprlib.repr(make)}"
+        )
     part = make()
+    if not all(hasattr(part, name) for name in ("absorb", "save", "load")):
+        raise TypeError(
+            f"make must return what can absorb, save and load, as a Cache or a Deduplicator does, "
+            f"got {type(part).__name__}"
+        )
     if seen := getattr(part, "seen", 0):
         raise ValueError(
             f"make must return something new and empty each time, but this has seen {seen} tokens; "
             "for a cache that is not empty, build another and let the first absorb it"
         )
     return part
+
+
+def _listed(shards: Sequence[Any]) -> list[Any]:
+    """Shards one by one; an array of rows would give each of its rows as one."""
+    if getattr(shards, "ndim", None) == 2:
+        raise TypeError(
+            f"shards are given one by one, got a {type(shards).__name__} of shape "
+            f"{getattr(shards, 'shape', '')}; cut it: np.array_split(rows, 8), or give [rows]"
+        )
+    return list(shards)
+
+
+def _check_map(map: object) -> None:
+    if not callable(map) or map is Processes:
+        raise TypeError(
+            f"map must be a function as the builtin is, got {map!r}; give scale.Processes(2), "
+            "scale.on_dask(client), scale.on_ray() or the map of a pool"
+        )
 
 
 def _ends(blank: Mergeable, feed: Feed, shards: list[Any]) -> list[str]:

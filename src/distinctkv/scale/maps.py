@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.reduction import ForkingPickler
 from types import TracebackType
 from typing import Any, Self
 
@@ -22,11 +24,15 @@ class Processes:
 
     def __init__(self, n: int | None = None) -> None:
         """Start when first used, with as many processes as there are cores if not told."""
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+            raise ValueError(f"there must be 1 process or more, got {n!r}; None is one a core")
         self.n = n
         self._pool: ProcessPoolExecutor | None = None
+        self._first: Future[int] | None = None  # done when a process of the pool has started
 
     def __call__(self, function: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
         """Results in order; what a process left undone when it died is done again."""
+        _check_sent(function)
         rows, done, deaths = [*zip(*columns, strict=True)], 0, 0
         while done < len(rows):
             pool = self._pool = self._pool or self._start()
@@ -35,6 +41,7 @@ class Processes:
                     yield future.result()
                     done, deaths = done + 1, 0
             except BrokenProcessPool as error:
+                self._check_started(error)
                 self.close()
                 deaths += 1
                 if deaths == TRIES:
@@ -62,11 +69,35 @@ class Processes:
 
     def _start(self) -> ProcessPoolExecutor:
         # Spawned, not forked: a fork copies locks that threads of BLAS may hold.
-        return ProcessPoolExecutor(self.n, multiprocessing.get_context("spawn"))
+        pool = ProcessPoolExecutor(self.n, multiprocessing.get_context("spawn"))
+        self._first = pool.submit(os.getpid)
+        return pool
+
+    def _check_started(self, error: BrokenProcessPool) -> None:
+        """Give up at once if no process has come as far as to do anything."""
+        if self._first is None or self._first.exception() is not None:
+            self.close()
+            raise ShardError(
+                "no process could be started, for each of them runs the script again; what calls "
+                'build must stand under `if __name__ == "__main__":`, or see what they printed'
+            ) from error
+
+
+def _check_sent(function: Callable[..., Any]) -> None:
+    """Refuse what cannot be sent to another process."""
+    try:
+        ForkingPickler.dumps(function)
+    except Exception as error:  # each kind of thing fails in its own way
+        raise TypeError(
+            f"make and feed are sent to processes by their names, and one has none there: {error}; "
+            "use functions of a module or functools.partial of them, not a lambda"
+        ) from error
 
 
 def on_dask(client: Any) -> Map:  # noqa: ANN401
     """The ``map`` of a ``distributed.Client``; Dask itself does again what a dead worker did."""
+    if not hasattr(client, "map"):
+        raise TypeError(f"a distributed.Client is expected, not its map, got {client!r}")
 
     def run(function: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
         tasks = client.map(function, *map(list, columns), pure=False)

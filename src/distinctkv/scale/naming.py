@@ -50,10 +50,10 @@ def fingerprint_shard(shard: Any) -> str:  # noqa: ANN401
     return _short(_shard(shard))
 
 
-def join_name(left: str, right: str) -> str:
-    """The name of what two parts become."""
-    place = left.rpartition("/")[0]
-    ends = (name.rpartition("/")[2].encode() for name in (left, right))
+def join_name(*names: str) -> str:
+    """The name of what parts become."""
+    place = names[0].rpartition("/")[0]
+    ends = (name.rpartition("/")[2].encode() for name in names)
     return f"{place}/{_short(*ends)}.part"
 
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..entry import LARGEST, faults
 from ..memory import Cache
 from ..policy import Concentration, KeyPolicy, Merge, Metric, check_real
 
@@ -24,6 +25,8 @@ except ImportError as error:
 Ints = NDArray[np.int64]
 # N rows, D features, K clusters
 FINE = 32  # steps that float32 must have within tau
+LEAST = 2.0**-149  # the smallest step of float32
+FAR = 1e150  # a larger distance has no square in float64
 
 
 class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -50,6 +53,8 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
     >>> model.predict_one({"b": 4.8, "a": 5.1})
     1
     """
+
+    _supervised = False  # what a pipeline of river asks of its last step
 
     def __init__(
         self,
@@ -128,7 +133,14 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
 
     def _policy(self) -> Concentration:
         tau = self.tau
-        check_real("tau", tau)
+        long = isinstance(tau, int) and tau > FAR  # perhaps too long to be a float
+        if not long:
+            check_real("tau", tau)
+        if long or FAR < tau < inf:
+            raise ValueError(
+                f"tau must be at most {FAR:g}, for its square is compared, got {tau}; rows have "
+                f"numbers up to {LARGEST:g}, so that inf or a smaller one makes one cluster as well"
+            )
         if tau < 0:
             raise ValueError(f"tau must be 0 or more, got {tau}; 0 merges identical rows only")
         # The rule compares squared distances.
@@ -150,7 +162,7 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
     def _check_fine(self, rows: NDArray[Any]) -> None:
         """Refuse rows whose distances float32 would blur; ``tau=0`` asks for equal rows only."""
         peak = max(float(rows.max()), -float(rows.min()))
-        step = ldexp(1.0, frexp(peak)[1] - 24) if peak else 0.0
+        step = max(ldexp(1.0, frexp(peak)[1] - 24), LEAST) if peak else 0.0
         if self.metric == "euclidean" and step * FINE > self.tau > 0:
             raise ValueError(
                 f"float32 has steps of {step:g} at {peak:g}, the largest number here; they must be "
@@ -160,6 +172,12 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
 
     def _valid(self, X: ArrayLike, *, reset: bool = False) -> NDArray[Any]:
         rows: NDArray[Any] = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        for row in np.flatnonzero(faults(rows, self.metric)).tolist():
+            raise ValueError(
+                f"row {row} is all zeros and has no direction; drop it, or use metric='euclidean'"
+                if self.metric == "cosine"
+                else f"row {row} has numbers beyond {LARGEST:g}, too large to compare; scale them"
+            )
         return rows
 
     def _labels(self, ids: Ints) -> Ints:

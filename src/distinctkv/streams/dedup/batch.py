@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...entry import faults
+from ...memory import OnBad
 from .deduplicator import Deduplicator
 from .records import Encoder, several
 from .verdict import Verdict
@@ -35,9 +37,13 @@ class Deduplication:
 
     def rethreshold(self, similarity: float) -> Deduplication:
         """The same at another similarity, higher or lower; nothing is encoded again."""
-        found = Deduplicator(similarity).add_many(self.rows)
+        bad = {one.number: one for one in self.verdicts if one.bad}
+        seen = Deduplicator(similarity, on_bad="skip")  # what was not to be skipped is refused
         told = [
-            one if one.of is None else one._replace(record=self.records[one.of]) for one in found
+            bad.get(one.number, one)
+            if one.of is None
+            else one._replace(record=self.records[one.of])
+            for one in seen.add_many(self.rows)
         ]
         return Deduplication(float(similarity), self.records, told, self.rows)
 
@@ -48,8 +54,11 @@ def deduplicate(
     *,
     encode: Encoder | None = None,
     field: str | None = None,
+    on_bad: OnBad = "raise",
 ) -> Deduplication:
     """Part records in those to keep and those that repeat one of them.
+
+    With ``on_bad="skip"`` those that cannot be compared are dropped as well, with their reason.
 
     >>> found = deduplicate(["the door is open", "the door is open!", "no such file"], 0.7)
     >>> found.kept
@@ -60,7 +69,10 @@ def deduplicate(
     3
     """
     given = [*several(records)]
-    seen = Deduplicator(similarity, encode=encode, field=field)
+    seen = Deduplicator(similarity, encode=encode, field=field, on_bad=on_bad)
     rows = seen._rows(given) if given else np.empty((0, 1))
-    empty = Deduplication(float(similarity), given, [], rows)
-    return empty.rethreshold(similarity)
+    bad = [
+        seen._why(Verdict(False, number), given[number], rows.shape[1])
+        for number in np.flatnonzero(faults(rows, "cosine")).tolist()
+    ]
+    return Deduplication(float(similarity), given, bad, rows).rethreshold(similarity)

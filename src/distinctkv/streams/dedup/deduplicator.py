@@ -10,12 +10,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...entry import faults
 from ...memory import Cache, OnBad
 from ...policy import Concentration
 from . import saving
+from .admitting import admitted
 from .encoding import NGrams
-from .records import Encoder, Reader, RecordError, several, why
+from .records import Encoder, Reader, RecordError, several
 from .shelf import Shelf
 from .verdict import Verdict
 
@@ -48,7 +48,10 @@ class Deduplicator:
         budget: float = inf,
         on_bad: OnBad = "raise",
     ) -> None:
-        """Start empty; ``on_bad="skip"`` counts and passes over what cannot be compared."""
+        """Start empty; ``on_bad="skip"`` counts and passes over what cannot be compared.
+
+        That is also a record on which your own ``encode`` fails, or that it gives another width.
+        """
         if encode is not None and not callable(encode):
             raise TypeError(f"encode must be a function of a list of records, got {encode!r}")
         if field is not None and not isinstance(field, str):
@@ -58,24 +61,30 @@ class Deduplicator:
         self.similarity = float(similarity)
         self.note: dict[str, Any] = {}  # yours: JSON that is saved with it
         self._shelf = Shelf(Cache(policy, on_bad=on_bad))
-        self._reader = Reader(NGrams() if encode is None else encode, field)
+        self._reader = Reader(NGrams() if encode is None else encode, field, on_bad)
         self._slots: dict[str, int] = {}  # of kept texts, if none of them is ever let go
 
     def add(self, record: Any) -> Verdict:  # noqa: ANN401
         """Take in one record."""
         number = self._shelf.seen
-        content = None if self._shelf.bounded else self._content(record)
+        content = self._content(record)
         if isinstance(content, str) and (slot := self._slots.get(content, -1)) >= 0:
-            self._shelf.repeat(slot)
+            with self._shelf.whole:
+                self._shelf.repeat(slot)
             return self._dropped(number, slot, 1.0)
-        placed = None if content is None else self._shelf.place(self._row(content))
+        if content is None:
+            return self.add_many([record])[0]
+        row = self._reader.row(content, self._shelf.width)
+        with self._shelf.whole:
+            placed = self._shelf.place(row)
+            if placed is not None and placed[1] is None:
+                self._keep(placed[0], number, record)
         if placed is None:
             return self.add_many([record])[0]
         slot, similarity = placed
-        if similarity is not None:
-            return self._dropped(number, slot, similarity)
-        self._keep(slot, number, record)
-        return Verdict(True, number)
+        if similarity is None:
+            return Verdict(True, number)
+        return self._dropped(number, slot, similarity)
 
     def add_many(self, records: Iterable[Any]) -> list[Verdict]:
         """Take in records, as one by one; if one of them is refused, none is taken in."""
@@ -83,19 +92,14 @@ class Deduplicator:
         if len(given) == 0:
             return []
         rows = self._rows(given)
-        first, placed = self._shelf.seen, self._shelf.write(rows)
-        verdicts = []
-        for number, (record, slot, opened, similarity) in enumerate(
-            zip(given, *(column.tolist() for column in placed), strict=True), first
-        ):
-            if opened:
-                self._keep(slot, number, record)
-                verdicts.append(Verdict(True, number))
-            elif slot < 0:
-                verdicts.append(Verdict(False, number))
-            else:
-                verdicts.append(self._dropped(number, slot, similarity))
-        self._shelf.prune()
+        with self._shelf.whole:
+            verdicts = self._take(given, rows)
+        if self._shelf.cache.on_bad == "skip":
+            first = verdicts[0].number
+            return [
+                self._why(one, given[one.number - first], self._shelf.width) if one.bad else one
+                for one in verdicts
+            ]
         return verdicts
 
     def absorb(self, other: Deduplicator) -> list[Verdict]:
@@ -104,8 +108,16 @@ class Deduplicator:
             raise TypeError(f"only a Deduplicator can be absorbed, got {type(other).__name__}")
         if other is self:
             raise ValueError("a de-duplicator cannot absorb itself; load it twice for that")
-        if (ours := self.setting) != (theirs := other.setting):
-            raise ValueError(f"both must compare records in one way: {ours} and {theirs}")
+        if (ours := self._way) != (theirs := other._way):
+            raise ValueError(
+                f"both must compare records in one way: {ours} and {theirs}; "
+                "for a lower similarity, see rethreshold"
+            )
+        other._shelf.whole.check()
+        with self._shelf.whole:
+            return self._absorb(other)
+
+    def _absorb(self, other: Deduplicator) -> list[Verdict]:
         first, numbers = self.seen, other.numbers
         placed = self._shelf.absorb(other._shelf)
         verdicts = []
@@ -138,7 +150,8 @@ class Deduplicator:
             budget=cache.concentration.base,
             on_bad=cache.on_bad,
         )
-        other.absorb(self)
+        with other._shelf.whole:
+            other._absorb(self)
         return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -164,6 +177,7 @@ class Deduplicator:
     @property
     def counts(self) -> list[int]:
         """How many records each of those held now stands for, itself among them."""
+        self._shelf.whole.check()
         return [int(count) for count in self._shelf.cache.slots.count]
 
     @property
@@ -202,7 +216,32 @@ class Deduplicator:
         records = f"{len(self)} kept of {self.seen} records"
         return f"Deduplicator(similarity={self.similarity:g}{budget}, {records})"
 
+    @property
+    def _way(self) -> dict[str, Any]:
+        return {"similarity": self.similarity, **self.setting}
+
+    def _take(self, given: list[Any] | NDArray[Any], rows: NDArray[Any]) -> list[Verdict]:
+        first, placed = self._shelf.seen, self._shelf.write(rows)
+        verdicts = []
+        for number, (record, slot, opened, similarity) in enumerate(
+            zip(given, *(column.tolist() for column in placed), strict=True), first
+        ):
+            if opened:
+                self._keep(slot, number, record)
+                verdicts.append(Verdict(True, number))
+            elif slot < 0:
+                verdicts.append(Verdict(False, number))
+            else:
+                verdicts.append(self._dropped(number, slot, similarity))
+        self._shelf.prune()
+        return verdicts
+
+    def _why(self, verdict: Verdict, record: Any, width: int | None) -> Verdict:  # noqa: ANN401
+        """The verdict on a bad record, with what is wrong with it."""
+        return verdict._replace(reason=self._reader.fault(record, width))
+
     def _held(self) -> list[tuple[int, Any]]:
+        self._shelf.whole.check()
         self._shelf.prune()
         return [self._shelf.held[slot] for slot in sorted(self._shelf.held)]
 
@@ -214,7 +253,9 @@ class Deduplicator:
         self._shelf.held[slot] = (number, held)
         if held is None or self._shelf.bounded:
             return
-        if isinstance(content := self._reader.content(record), str):
+        plain = type(record) is str and self._reader.field is None
+        content = record if plain else self._reader.content(record)
+        if isinstance(content, str):
             self._slots[content] = slot
 
     def _content(self, record: Any) -> Any:  # noqa: ANN401
@@ -224,35 +265,5 @@ class Deduplicator:
         except RecordError:
             return None
 
-    def _row(self, content: Any) -> NDArray[Any]:  # noqa: ANN401
-        row: NDArray[Any] = self._reader.rows([content], self._shelf.width)[0]
-        return row
-
     def _rows(self, records: list[Any] | NDArray[Any]) -> NDArray[Any]:
-        """A row for each record; of bad ones, nan."""
-        skip, width = self._shelf.cache.on_bad == "skip", self._shelf.width
-        if isinstance(records, np.ndarray) and self._reader.takes(records, width):
-            if not skip:
-                self._refuse(records, records)
-            return records
-        contents: list[Any] = []
-        for place, record in enumerate(records):
-            try:
-                contents.append(self._reader.content(record))
-            except RecordError as error:
-                if not skip:
-                    raise RecordError(f"record {self.seen + place}: {error}") from error
-                contents.append(None)
-        rows = self._reader.rows(contents, width)
-        if not skip:
-            self._refuse(rows, contents)
-        return rows
-
-    def _refuse(self, rows: NDArray[Any], contents: list[Any] | NDArray[Any]) -> None:
-        """Refuse the first record that cannot be compared, before anything changes."""
-        for place in np.flatnonzero(faults(rows, "cosine")):
-            said = why(rows[place], contents[place], rows.shape[1])
-            raise RecordError(
-                f"record {self.seen + place} cannot be compared: {said}; drop it, or use "
-                "on_bad='skip' to count and pass over such records"
-            )
+        return admitted(self._reader, self._shelf.cache, records)

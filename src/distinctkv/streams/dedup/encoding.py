@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
@@ -48,6 +48,13 @@ class NGrams:
             code = crc32(texts[lost].encode("utf-8", "surrogatepass"))
             rows[lost, code % self.width] = 1.0
         return rows
+
+    def one(self, text: str, count: Callable[..., None]) -> NDArray[np.float32]:
+        """The row of one text, by `compiled.count`."""
+        row = np.zeros(self.width, np.float32)
+        body = f"{START}{text}{END * (self.n - 1)}".encode("utf-32-le", "surrogatepass")
+        count(np.frombuffer(body, np.uint32), self.n, row)
+        return row if row.any() else self([text])[0]
 
     def _count(self, texts: Sequence[str]) -> NDArray[np.float64]:
         n = self.n

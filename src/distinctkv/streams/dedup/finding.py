@@ -5,8 +5,9 @@ from __future__ import annotations
 from ..files.headers import SAMPLE, Header
 from ..files.headers import guess as guess_header
 from ..files.sources import Source
-from .forms import Csv, Form, Json, Text
+from .forms import Form, Json, Text
 from .guessing import of_start, same_columns
+from .separated import Csv
 
 ENOUGH, PATIENCE = 50, 3.0  # lines, or seconds, to guess the header of what comes slowly
 TWO = 2  # characters, not blank, tell an array from what else begins with a bracket

@@ -1,18 +1,14 @@
-"""Records in files: plain text, JSON lines, CSV. A record stays the bytes it was."""
+"""Records in files: plain text and JSON lines. A record stays the bytes it was."""
 
 from __future__ import annotations
 
-import csv
 import json
 from typing import Any, NamedTuple, Protocol
 
 from ..files.headers import Header
-from ..files.unpacking import SourceError
 from .records import names
 
 LONGEST = 1 << 26  # bytes of a record; a longer one is passed over
-OPEN = 1 << 20  # bytes after which an open quote was a slip
-SEPARATORS = ",\t;|"
 FIRST = 100  # records whose fields are told if none has the right one
 
 
@@ -113,73 +109,3 @@ class Json(Text):
         if self._objects < FIRST:
             self._names.update(dict.fromkeys(record))
         self._objects += 1
-
-
-class Csv:
-    r"""A record is a row, of which one column counts; quoted text may have newlines.
-
-    >>> form = Csv("text", b"id,text")
-    >>> records, end = form.cut(b'1,"a\nb"\n2,c\n3', over=False)
-    >>> [(one.raw, one.content, one.line) for one in records], end
-    ([(b'1,"a\nb"', 'a\nb', 0), (b'2,c', 'c', 2)], 12)
-    """
-
-    name = "csv"
-
-    def __init__(self, field: str, header: bytes) -> None:
-        text = header.removesuffix(b"\r").decode("utf-8", "replace")
-        for separator in SEPARATORS:
-            names = next(csv.reader([text], delimiter=separator), [])
-            if field in names:
-                self._separator, self._place = separator, names.index(field)
-                return
-        raise SourceError(
-            f"the first line has no column {field!r}: {text[:200]!r}; name another with --field"
-        )
-
-    def cut(self, held: bytes, *, over: bool) -> tuple[list[Raw], int]:
-        """One record per row; a quote that is never closed spoils its own line only."""
-        records: list[Raw] = []
-        start = line = 0
-        while (end := _row_end(held, start, over=over)) is not None:
-            raw = held[start:end].removesuffix(b"\n")
-            read = self._read(raw, line)
-            if read.content is None and b"\n" in raw:
-                # Not one row after all: a quote in its first line was not closed.
-                end = held.find(b"\n", start) + 1
-                read = Raw(held[start : end - 1], None, line, "a quote in it is not closed")
-            line += held.count(b"\n", start, end)
-            start = end
-            if raw.strip():
-                records.append(read)
-        return records, start
-
-    def _read(self, raw: bytes, line: int) -> Raw:
-        text = raw.removesuffix(b"\r").decode("utf-8", "replace")
-        try:
-            [row] = csv.reader(
-                text.splitlines(keepends=True), delimiter=self._separator, strict=True
-            )
-        except (csv.Error, ValueError) as error:
-            return Raw(raw, None, line, f"it is no row: {error}")
-        if self._place < len(row):
-            return Raw(raw, row[self._place], line)
-        return Raw(raw, None, line, f"it has {len(row)} columns, number {self._place + 1} counts")
-
-
-def _row_end(held: bytes, start: int, *, over: bool) -> int | None:
-    """Where a row ends, its newline included; None if that is still to come."""
-    stop, quotes = start, 0
-    while stop < len(held):
-        line = held.find(b"\n", stop) + 1 or (len(held) if over else 0)
-        if not line:
-            break
-        quotes += held.count(b'"', stop, line)
-        stop = line
-        if quotes % 2 == 0:
-            return stop
-        if stop - start > OPEN:
-            break
-    if stop > start and (over or stop - start > OPEN):
-        return held.find(b"\n", start) + 1 or len(held)
-    return None

@@ -10,7 +10,8 @@ from ..files.headers import Header
 from ..files.headers import guess as guess_header
 from ..files.sources import Source
 from ..files.unpacking import SourceError
-from .forms import LONGEST, Csv
+from .forms import LONGEST
+from .separated import Csv
 
 PIECE = 1 << 16
 FEW = 3  # lines that say something of a header
@@ -27,7 +28,8 @@ def guess(path: str, field: str | None) -> str:
     start = _head(path)
     if start.startswith(b"PAR1"):
         return "parquet"
-    return of_start(start, field, path)
+    form = of_start(start, field, path)
+    return form if form == "jsonl" else _by_name(path) or form
 
 
 def of_start(start: bytes, field: str | None, name: str) -> str:
@@ -40,6 +42,29 @@ def of_start(start: bytes, field: str | None, name: str) -> str:
     if start.lstrip()[:1] == b"{":
         return "jsonl"
     return "text" if field is None else "csv"
+
+
+def _by_name(path: str) -> str | None:
+    """What a file that does not begin like JSON says it is by its name; nothing if that is open."""
+    name = path.lower()
+    for packed in (".gz", ".bz2", ".xz", ".zst"):
+        name = name.removesuffix(packed)
+    if name.endswith((".csv", ".tsv")):
+        return "csv"
+    return "jsonl" if name.endswith((".jsonl", ".ndjson")) else None
+
+
+def refuse_parquet(start: bytes, name: str) -> None:
+    """Refuse Parquet where it cannot be read, by its first bytes."""
+    if start.startswith(b"PAR1") and b"\0" in start:
+        raise SourceError(
+            f"{name} gives Parquet, which is read from its end and needs a file; name the file"
+        )
+
+
+def columns_of(path: str) -> str:
+    """The first line of a file, to be told."""
+    return _first_line(path).decode("utf-8", "replace").strip()[:200]
 
 
 def one_form(paths: Sequence[str], field: str | None) -> str:

@@ -1,4 +1,4 @@
-"""One row at a time at the price of a batch: decided at once, handed on many at a time."""
+"""One row at a time, as a cache would take it: decided and written at once."""
 
 # S slots, D key size
 
@@ -10,166 +10,153 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import engines
-from ...engines import blocked
-from ...engines.geometry import SINGLE
 from ...entry import faults
 from ...memory import Cache
-from ...policy import Concentration
-from ...rule import Floats, Keys, distances, unit
-from ...slots import Bools, Decision, Ints, Slots
-from .screen import Screen
+from ...rule import Keys, distances, unit
+from ...slots import Ints
+from .compiled import PATIENCE, Compiled, compiled
+from .screen import Heads
+from .screened import Screened
 
-HELD = 512  # rows held back before the cache gets them
+Found = tuple[int, float, Keys, Heads | None]
+FEW = 512  # slots beyond which NumPy is the faster way to compare in full
 
 
 class Inline:
-    """Decides single rows for a cache of first-occurrence keys, cosines and no budget."""
+    """Writes single rows to a cache of first-occurrence keys and cosines that forgets no usage."""
 
-    def __init__(self, cache: Cache, width: int) -> None:
-        self._tau = tau = cache.concentration.tau
-        self._cache, self._screen = cache, (screen := Screen(tau, width))
-        self._error = (screen.width + 16) * SINGLE
-        # Above this similarity no other slot can be nearer (`engines.geometry.Geometry.of`).
-        sure = sqrt(max(0.0, 1 - tau / 2) + 8 * SINGLE) + 1e-6 + self._error
-        self._sure = sure if screen.usable else inf
-        self._rows = np.empty((HELD, screen.width), np.float32)
-        self._ids: list[int] = []
-        self._births: list[int] = []  # places in `_rows` of those that open
-        self._known = 0  # slots of the cache when last looked at
-        self.refresh()
-
-    @property
-    def width(self) -> int:
-        """Numbers in a row."""
-        return self._screen.width
-
-    @property
-    def waiting(self) -> int:
-        """Rows that the cache does not have yet."""
-        return len(self._ids)
+    def __init__(self, cache: Cache, screened: Screened) -> None:
+        self._cache, self._slots, self._screened = cache, cache._slots, screened
+        self._screen, tau = screened.screen, cache.concentration.tau
+        self._far = 2 * tau if tau < 2 else inf
+        self._patience = PATIENCE
+        self._compiled: Compiled | None = None
+        self._first, self._near = np.arange(FEW), np.empty(FEW, np.int64)
+        self._key = np.empty(self._screen.width, np.float32)
+        self._head = np.empty((1, 0), np.float32)
+        self.gone: int | None = None  # the slot that the last row put out
 
     def place(self, row: NDArray[Any]) -> tuple[int, float | None] | None:
         """Id of a row's slot and its similarity to it, None if it opens it; None for a bad row."""
-        key = _key(row)
-        if key is None:
-            return None
-        head = self._screen.head(key) if self._screen.ready else None
-        found = self._find(key, head)
-        if found is not None:
-            self.repeat(found[0])
-            return found
-        number, n = self._n_slots, len(self._ids)
-        if head is not None:
-            self._screen.put(head, number)
-        self._rows[n] = key
-        self._births.append(n)
-        self.repeat(number)
-        return number, None
+        slots, self.gone = self._slots, None
+        self._cache._whole()
+        self._look()
+        found = self._compiled_find(row)
+        if found is None:
+            if (plain := _key(row)) is None:
+                return None
+            found = self._find(plain)
+        place, squared, key, head = found
+        if place < 0:
+            if self._cache.width is None:
+                slots.start(len(key), self._cache._values.fix("none", np.empty((0, 0))))
+            place = self._open(key, head)
+            self._use(place, opened=True)
+            return int(slots.columns["ids"][place]), None
+        self._use(place, opened=False)
+        # A row within tau may be an ulp off the threshold.
+        similarity = max(1 - min(squared / 2, 2.0), self._screen.low)
+        return int(slots.columns["ids"][place]), similarity
 
-    def repeat(self, number: int) -> None:
-        """A row went to this slot."""
-        self._ids.append(number)
-        if len(self._ids) == HELD:
-            self.flush()
+    def repeat(self, slot: int) -> None:
+        """A row equal to the key of this slot came; nothing was ever evicted."""
+        self._look()
+        self._use(slot, opened=False)
 
-    def flush(self) -> None:
-        """Hand the rows that were held back to the cache."""
-        if not self._ids:
-            return
-        cache, n = self._cache, len(self._ids)
-        ids, opened = np.array(self._ids), np.zeros(n, bool)
-        opened[self._births] = True
-        self._ids, self._births = [], []
-        with cache._changing():
-            if cache.width is None:
-                cache._slots.start(self._screen.width, cache._values.fix("none", np.empty((0, 0))))
-            times = cache.seen + np.arange(n)
-            engine = engines.Engine("inline", lambda _: n, _Decided(ids, opened))
-            keys = self._rows[:n]
-            engines.write(cache._slots, cache.concentration, engine, keys, None, times)
-            cache.seen += n
-        self.refresh()
+    def _look(self) -> None:
+        """Have the heads of all slots, in their order, and what numba compiles if it may pay."""
+        self._patience -= 1
+        if self._patience == 0 and (made := compiled()) is not None:
+            self._compiled = made
+        if self._screened.stale or self._screen.due(self._slots.n, self._slots.born):
+            self._screened.refresh(self._slots)
 
-    def refresh(self) -> None:
-        """Take note of the slots that the cache has now."""
-        slots, screen, known = self._cache._slots, self._screen, self._known
-        self._order, self._known = _rows(slots), slots.n
-        if screen.due(slots.n):
-            screen.fit(slots["keys"][self._order])
-        elif screen.ready and slots.n > known:
-            screen.put(screen.heads(slots["keys"][self._order[known:]]), known)
+    def _use(self, row: int, *, opened: bool) -> None:
+        """Count a use, and warm or cool."""
+        cache, slots = self._cache, self._slots
+        columns, rate = slots.columns, cache.concentration.rate
+        cache._torn = True
+        columns["usage"][row] += slots.worth
+        columns["count"][row] += 1
+        columns["last_seen"][row] = cache.seen
+        slots.temperature = (1 - rate) * slots.temperature + rate * opened
+        slots.tokens += 1
+        cache.seen += 1
+        cache._torn = False
 
-    @property
-    def _n_slots(self) -> int:
-        return self._known + len(self._births)
-
-    def _find(self, key: Keys, head: NDArray[np.float32] | None) -> tuple[int, float] | None:
-        """The slot that a key repeats, and its similarity, by the law."""
-        low = self._screen.low
-        if head is None:
-            near = np.arange(self._n_slots)
+    def _open(self, key: Keys, head: Heads | None) -> int:
+        """A slot for a key, if need be in the place of the one used least."""
+        slots, row = self._slots, self._slots.n
+        self._cache._torn = True
+        if row + 1 > self._cache.concentration.base:
+            row = self._weakest()
+            self.gone = int(slots["ids"][row])
+            slots.repeats.forget()
+            slots.proposer = None
         else:
-            bounds = self._screen.bounds(head, self._n_slots)[0]
-            near = (bounds >= low - self._screen.margin).nonzero()[0]
-            if len(near) > 1:
-                likely = near[bounds[near].argmax()][None]
-                if (found := self._nearest(key, likely)) and found[1] > self._sure:
-                    return found
-        if len(near) > 1 and self._screen.usable:
-            scores = self._scores(near, key)
-            near = near[scores >= max(low, float(scores.max())) - 2 * self._error]
-        return self._nearest(key, near) if len(near) else None
+            slots.reserve(row + 1)
+            slots.n = row + 1
+        columns = slots.columns
+        columns["keys"][row], columns["ids"][row] = key, slots.born
+        columns["usage"][row] = columns["count"][row] = 0
+        columns["first_seen"][row] = self._cache.seen
+        slots.born += 1
+        if head is not None:
+            self._screen.put(head, row)
+        self._screened.known = slots.n
+        return row
 
-    def _nearest(self, key: Keys, ids: Ints) -> tuple[int, float] | None:
-        """By the law: the nearest of these slots and its similarity, if the key is not novel."""
-        squared = distances(key, self._keys(ids))
-        nearest = int(squared.argmin())  # the first of equals, and so the oldest
-        novelty = min(float(squared[nearest]) / 2, 2.0)
-        found = int(ids[nearest]), max(1 - novelty, self._screen.low)
-        return None if novelty > self._tau else found
+    def _weakest(self) -> int:
+        """Row of the least used slot: of equals the longest idle, then the oldest."""
+        slots = self._slots
+        poor = np.flatnonzero(slots["usage"] == slots["usage"].min())
+        order = np.lexsort((slots["ids"][poor], slots["last_seen"][poor]))
+        return int(poor[order[0]])
 
-    def _scores(self, ids: Ints, key: Keys) -> NDArray[np.float32]:
-        """Products of a key with those of slots; of nearly all, without moving them."""
-        if 4 * len(ids) < self._n_slots:
-            return np.asarray(self._keys(ids) @ key)
-        slots = self._cache._slots
-        old = (slots["keys"] @ key)[self._order] if self._known else np.empty(0, np.float32)
-        return np.concatenate([old, self._rows[self._births] @ key])[ids]
+    def _compiled_find(self, row: NDArray[Any]) -> Found | None:
+        """The same as `_find`, compiled; None if it is not for this row."""
+        slots, screen = self._slots, self._screen
+        if self._compiled is None or slots.n == 0:
+            return None
+        if self._head.shape[1] != len(screen.table):
+            self._head = np.empty((1, len(screen.table)), np.float32)
+        columns = slots.columns
+        near = self._near if screen.ready else self._first
+        place, squared = self._compiled.find(
+            row.astype(np.float64),
+            (screen.turn, screen.table, screen.margin, screen.cut),
+            (columns["keys"], columns["ids"], slots.n),
+            self._far,
+            (self._key, self._head[0], near),
+        )
+        head = self._head if screen.ready else None
+        return None if place == -2 else (place, squared, self._key, head)
 
-    def _keys(self, ids: Ints) -> Keys:
-        known = self._known
-        if self._births and ids[-1] >= known:
-            old = int(np.searchsorted(ids, known))
-            fresh = self._rows[[self._births[i - known] for i in ids[old:].tolist()]]
-            return np.concatenate([self._keys(ids[:old]), fresh]) if old else fresh
-        keys: Keys = self._cache._slots["keys"][self._order[ids]]
-        return keys
+    def _find(self, key: Keys) -> Found:
+        """Place of the slot that a key repeats (-1: none), their distance, the key, its head."""
+        slots, screen = self._slots, self._screen
+        head = screen.heads(key[None]) if screen.ready else None
+        near = self._likely(key, head) if slots.n else np.empty(0, np.int64)
+        if len(near) == 0:
+            return -1, inf, key, head
+        squared = distances(key, slots["keys"][near])
+        least = squared.min()
+        equal = near[squared == least]
+        place = int(equal[slots["ids"][equal].argmin()])
+        return (-1 if least > self._far else place), float(least), key, head
 
-
-class _Decided:
-    """An engine that was told what to decide."""
-
-    def __init__(self, ids: Ints, opened: Bools) -> None:
-        self._ids, self._opened = ids, opened
-
-    def __call__(self, slots: Slots, policy: Concentration, keys: Keys, _: Floats) -> Decision:
-        n = len(keys)
-        ids, opened = self._ids[:n], self._opened[:n]
-        self._ids, self._opened = self._ids[n:], self._opened[n:]
-        fresh = ids >= slots.n
-        columns = np.empty(n, np.int64)
-        columns[~fresh] = _rows(slots)[ids[~fresh]]
-        columns[fresh] = slots.n + np.flatnonzero(opened)[ids[fresh] - slots.n]
-        return Decision(columns, opened, blocked.warm(slots.temperature, opened, policy.rate))
-
-
-def _rows(slots: Slots) -> Ints:
-    """The row of each id; none was ever evicted."""
-    rows = np.empty(slots.n, np.int64)
-    if slots.n:
-        rows[slots["ids"]] = np.arange(slots.n)
-    return rows
+    def _likely(self, key: Keys, head: Heads | None) -> Ints:
+        """Rows of slots that may be the nearest, if the key is no novelty."""
+        slots, screen, error = self._slots, self._screen, self._screened.error
+        if head is None:
+            near = np.arange(slots.n)
+        else:
+            near = (screen.bounds(head, slice(slots.n))[0] >= screen.cut).nonzero()[0]
+        if len(near) < 2 or not screen.usable:
+            return near
+        few = 4 * len(near) < slots.n
+        scores = slots["keys"][near] @ key if few else (slots["keys"] @ key)[near]
+        return near[scores >= max(screen.low, float(scores.max())) - 2 * error]
 
 
 def _key(row: NDArray[Any]) -> Keys | None:

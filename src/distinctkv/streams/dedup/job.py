@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, BinaryIO
 
 from ...snapshot import SnapshotError
 from ..files.headers import Header
 from ..files.places import Place, Trail, find
-from ..files.sources import Source
+from ..files.sources import Source, arrived, open_early
 from ..files.unpacking import SourceError
 from .deduplicator import Deduplicator
 from .finding import Finder
-from .forms import LONGEST, Csv, Form, Raw
-from .guessing import check_columns
+from .forms import LONGEST, Form, Raw
+from .guessing import check_columns, refuse_parquet
+from .reasons import Reasons
+from .separated import Csv
 from .spots import Spot
+from .states import NOTE, fresh, write_state
 from .verdict import Tally, Verdict
+from .written import Written
 
-NOTE = "distinctkv dedup"  # what a job keeps in the note; other keys are not its own
 CELL = 1 << 20  # bytes read at a time
 RECORDS = 50_000  # between two saves; more if many are kept
 PER_KEPT = 5
@@ -33,7 +37,7 @@ REMEMBERED = 1000  # texts whose place is kept
 class Job:
     """The records of some files with their verdicts, and one file with all it takes to go on.
 
-    ``written`` says how long the output is, if it can be cut back to that: after a kill the output
+    ``written`` says what is in the output, if that can be cut back to it: after a kill the output
     is, too, what it would have been. The last record of a file, if no newline ends it, may be half
     written: with a state it comes after all others, and is read again the next time.
     """
@@ -49,19 +53,24 @@ class Job:
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.seen, self.damages = seen, dict[str, str]()
-        self.tally, self.output = Tally(), 0
-        self.written: Callable[[], int] = lambda: 0
+        self.tally, self.reasons = Tally(), Reasons()
+        self.output: Written | None = None  # of this run, or of one before if this has none
+        self.written: Callable[[], Written | None] = lambda: self.output
+        self.saved = False  # in this run
+        self.waits: str | None = None  # a pipe to which nobody writes yet
         self.passed = 0  # bytes read of all files, packed as they are
         self._paths, self._state, self._stop = paths, state, stop
         self.found = Finder(form, field)
         self.spot: Spot | None = None  # where the records of the last batch begin
         self._places: list[Place] = []
         self._left: list[Place] = []
+        self._files = dict[str, int]()  # by their names, for people: how far they were read
         self._source: Source | None = None
         self._trail = Trail()
         self._aside: list[tuple[Form, bytes, Spot]] = []
         self._first_fault = ""
         self._over = False
+        self._fresh = fresh(seen, state)
         if NOTE in seen.note:
             self._restore(seen.note[NOTE])
         self.begun = self.tally.records > 0 or bool(self._places)  # by a run before
@@ -72,7 +81,11 @@ class Job:
     def __iter__(self) -> Iterator[list[tuple[Raw, Verdict]]]:
         """Records with their verdicts, in batches; the batch before must have been written."""
         for path in self._paths:
-            source, trail = find(Source(path), self._places)
+            file = open_early(path)
+            yield from self._await(path, file)
+            if self.waits is not None:
+                return
+            source, trail = find(Source(path, file), self._places)
             self._source, self._trail, self.spot = source, trail, Spot(source, trail.offset)
             try:
                 for records in self._read(source, trail, self.spot):
@@ -85,6 +98,7 @@ class Job:
             if source.damage:
                 self.damages[source.name] = source.damage
             self._left += [Place.of(source, trail)] if source.regular else []
+            self._name_place()
             self.passed += source.passed
             self._source = None
         surely = self.tally.records
@@ -97,6 +111,15 @@ class Job:
         if surely and self.hopeless:
             raise SourceError(self._complaint())
 
+    def _await(self, path: str, file: BinaryIO) -> Iterator[list[tuple[Raw, Verdict]]]:
+        """Empty batches until a pipe has something to read; ``waits`` stays if it is given up."""
+        while not arrived(file, TICK):
+            self.waits = "standard input" if path == "-" else path
+            yield []
+            if self._stop():
+                return
+        self.waits = None
+
     @property
     def hopeless(self) -> bool:
         """Whether none of the records so far could be compared."""
@@ -107,13 +130,32 @@ class Job:
         """Bytes of the files that were read so far."""
         return self.passed + (self._source.passed if self._source else 0)
 
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a state."""
+        return self._state is not None
+
+    def claim(self, output: Written) -> None:
+        """Let the state say that an output is its own, before anything is written to it."""
+        self.output = output
+        self.seen.note[NOTE] = {**self.seen.note.get(NOTE, {}), "output": output}
+        write_state(self.seen, self._state)
+
+    def disclaim(self) -> bool:
+        """Take a state back that says no more than that; whether it was one."""
+        if self._state is None or self.saved or not self._fresh:
+            return False
+        self._state.unlink(missing_ok=True)
+        return True
+
     def save(self) -> None:
         """Write the state, if there is to be one; not after records that may be half written."""
-        if self._state is None or self._over or self.hopeless:
+        if self._state is None or self._over or self.hopeless or self.found.form == "auto":
             return
         source, found, stamp = self._source, self.found, self.found.stamp
         here = [Place.of(source, self._trail)] if source and source.regular else []
         self.output = self.written()
+        self._name_place()
         self.seen.note[NOTE] = {
             "form": found.form,
             "field": found.field,
@@ -121,13 +163,18 @@ class Job:
             "stamp": "auto" if found.guessing else stamp and [stamp.pattern, stamp.fields],
             "places": [*self._places, *self._left, *here][-REMEMBERED:],
             "tally": asdict(self.tally),
+            "files": dict([*self._files.items()][-REMEMBERED:]),
             "output": self.output,
         }
-        try:
-            self.seen.save(self._state)
-        except OSError as error:
-            raise SnapshotError(f"cannot write {self._state}: {error.strerror}") from error
-        self._saved, self._saved_at = self.tally.records, monotonic()
+        write_state(self.seen, self._state)
+        self.saved, self._saved, self._saved_at = True, self.tally.records, monotonic()
+
+    def _name_place(self) -> None:
+        """Note how far the file is read that is open."""
+        if self._source is not None and self._source.regular:
+            name = os.path.abspath(self._source.path)
+            self._files.pop(name, None)  # the last one comes last
+            self._files[name] = self._trail.offset
 
     def _read(self, source: Source, trail: Trail, spot: Spot) -> Iterator[list[Raw]]:
         """The records of a file, in batches; empty ones while waiting."""
@@ -137,6 +184,8 @@ class Job:
             piece = self._piece(source)
             held += piece or b""
             waited = inf if self._stop() else waited + TICK * (piece is None)
+            if not source.regular and not trail.offset:
+                refuse_parquet(held, source.name)
             if form is None:
                 form = self.found.begin(held, source, over=piece == b"", waited=waited, whole=aside)
                 if isinstance(form, Csv):
@@ -189,12 +238,11 @@ class Job:
         if not self.tally.records and verdicts and verdicts[0].bad and self.spot:
             line = self.spot.line + records[0].line
             self._first_fault = f"line {line} of {self.spot.file}: {fault(self.seen, records[0])}"
-        tally = self.tally
-        tally.records += len(verdicts)
-        tally.kept += sum(verdict.kept for verdict in verdicts)
-        tally.bad += sum(verdict.bad for verdict in verdicts)
-        tally.dropped = tally.records - tally.kept - tally.bad
-        return [*zip(records, verdicts, strict=True)]
+        judged, bad = [*zip(records, verdicts, strict=True)], self.tally.bad
+        self.tally.count(verdicts)
+        if self.tally.bad > bad:
+            self.reasons.add_all(fault(self.seen, one) for one, verdict in judged if verdict.bad)
+        return judged
 
     def _save_if_due(self, *, live: bool) -> None:
         new = self.tally.records - self._saved
@@ -210,6 +258,9 @@ class Job:
 
     def _restore(self, note: dict[str, Any]) -> None:
         try:
+            self.output = Written.restore(note.get("output"))
+            if "form" not in note:  # it was killed before it had anything to say
+                return
             found = self.found
             if (note["form"], note["field"]) != (found.form, found.field):
                 raise SnapshotError(
@@ -220,7 +271,7 @@ class Job:
             found.columns = str(note["header"]).encode("latin-1")
             found.guessing = (stamp := note.get("stamp")) == "auto"
             found.stamp = Header.restore(*stamp) if isinstance(stamp, list) else None
-            self.output = int(note["output"])
+            self._files = {str(name): int(offset) for name, offset in note.get("files", {}).items()}
             self._places = [Place.restore(row) for row in note["places"]]
         except SnapshotError:
             raise

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ... import snapshot
 from ...memory import Cache
 from .encoding import NGrams
-from .records import Encoder, Reader
+from .records import Absent, Encoder, Reader
 from .shelf import Shelf
 
 if TYPE_CHECKING:
@@ -23,37 +25,32 @@ if TYPE_CHECKING:
 KIND = "deduplicator"
 
 
-class Absent:
-    """Stands for an encoder that was not given when a file was loaded."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, _: Any) -> NoReturn:  # noqa: ANN401
-        """Say what is missing."""
-        raise TypeError(
-            f"this de-duplicator was saved with the encoder {self.name}, which a file cannot hold; "
-            "give it again: Deduplicator.load(path, encode=...)"
-        )
-
-
 def setting(reader: Reader) -> dict[str, Any]:
     """How records are compared."""
-    encode = reader.encode
-    known = asdict(encode) if isinstance(encode, NGrams) else _name(encode)
-    return {"encode": known, "field": reader.field}
+    return {"encode": _known(reader.encode), "field": reader.field}
 
 
-def restored(known: dict[str, int] | str) -> Encoder:
-    """The encoder of a setting, or what stands for it."""
-    return NGrams(**known) if isinstance(known, dict) else Absent(str(known))
+def restored(known: dict[str, int] | str, given: Encoder | None) -> Encoder:
+    """The encoder given, that of a setting, or what stands for it."""
+    if given is None:
+        return NGrams(**known) if isinstance(known, dict) else Absent(str(known))
+    if callable(given) and (name := _known(given)) != known:
+        warnings.warn(
+            f"this was saved with the encoder {known}, and {name} is given; if they do not encode "
+            "alike, what is kept cannot be compared with what comes",
+            stacklevel=4,
+        )
+    return given
 
 
 def save(seen: Deduplicator, path: str | os.PathLike[str]) -> None:
     """Write the cache, and beside it the number and the record of each slot."""
+    seen._shelf.whole.check()
     tensors, state = seen._shelf.cache._dump()
     seen._shelf.prune()
-    held = [seen._shelf.held[slot] for slot in sorted(seen._shelf.held)]
+    slots = sorted(seen._shelf.held)
+    check_fit(slots, tensors)
+    held = [seen._shelf.held[slot] for slot in slots]
     try:
         texts = json.dumps(held).encode()
     except (TypeError, ValueError) as error:
@@ -61,6 +58,16 @@ def save(seen: Deduplicator, path: str | os.PathLike[str]) -> None:
     tensors["records"] = np.frombuffer(texts, np.uint8)
     kept = {"similarity": seen.similarity, "cache": state, "note": seen.note}
     snapshot.save(path, KIND, tensors, kept | setting(seen._reader))
+
+
+def check_fit(slots: list[int], tensors: dict[str, NDArray[Any]]) -> None:
+    """Refuse to write what could not be loaded again: things for other slots than there are."""
+    ids = tensors["ids"].tolist() if "ids" in tensors else []
+    if slots != ids:
+        raise RuntimeError(
+            f"{len(slots)} records for {len(ids)} slots: a change was interrupted, so nothing is "
+            "saved; load the last snapshot and go on from its `seen`"
+        )
 
 
 def load(kind: type[D], path: str | os.PathLike[str], encode: Encoder | None) -> D:
@@ -72,7 +79,7 @@ def load(kind: type[D], path: str | os.PathLike[str], encode: Encoder | None) ->
         policy = cache.concentration
         seen = kind(
             state["similarity"],
-            encode=restored(state["encode"]) if encode is None else encode,
+            encode=restored(state["encode"], encode),
             field=state["field"],
             budget=policy.base,
             on_bad=cache.on_bad,
@@ -102,6 +109,11 @@ def _checked(cache: Cache, held: list[Any]) -> dict[int, tuple[int, Any]]:
     if len(rows) != len(ids) or not all(0 <= number < cache.seen for number in numbers):
         raise ValueError(f"{len(rows)} records for {len(ids)} slots")
     return dict(zip(ids, rows, strict=True))
+
+
+def _known(encode: Encoder) -> dict[str, int] | str:
+    """How an encoder is written down: ours by its sizes, others by their name."""
+    return asdict(encode) if isinstance(encode, NGrams) else _name(encode)
 
 
 def _name(encode: Encoder) -> str:

@@ -9,8 +9,6 @@ turns to where the keys lie (their principal directions), and is as short as the
 
 from __future__ import annotations
 
-from math import sqrt
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,7 +20,7 @@ LENGTHS = (15, 31, 63, 127, 255)  # of heads, the tail apart
 ENOUGH = 256  # slots from which on a screen pays
 SAMPLE = 1024  # slots that it is fitted to
 ROOM = 512  # slots to make room for at a time
-PAIR = 20  # a slot compared in full costs as much as so many in the short product, per number
+PAIR = 12  # a slot compared in full costs as much as so many in the short product, per number
 
 
 class Screen:
@@ -33,57 +31,52 @@ class Screen:
         self.margin = 16 * (width + LENGTHS[-1]) * SINGLE  # more than float32 can be wrong by
         # Else the threshold is too fine for float32, and all must be compared by the law.
         self.usable = (width + 16) * SINGLE <= tau / 64
-        self._fitted = 0  # slots when it was fitted
-        self._turn = np.empty((width, 0), np.float32)
-        self._heads = np.empty((1, 0), np.float32)
+        self.cut = float(np.float32(self.low - self.margin))  # bounds below it rule out
+        self._fitted = 0  # slots ever opened when it was fitted
+        self.worthwhile = False  # whether it spares at least half of the work
+        self.turn = np.empty((width, 0), np.float32)
+        self.table = np.empty((1, 0), np.float32)  # heads in columns
 
     @property
     def ready(self) -> bool:
         """Whether there are heads to compare with."""
         return self._fitted > 0
 
-    def due(self, n_slots: int) -> bool:
-        """Whether it is time to fit it: to many slots, and again whenever they have doubled."""
-        return self.usable and n_slots >= max(ENOUGH, 2 * self._fitted)
+    def due(self, n_slots: int, born: int) -> bool:
+        """Whether it is time to fit it: to many slots, and again when four times more came."""
+        return n_slots >= ENOUGH and born >= 4 * self._fitted and self.usable
 
-    def fit(self, keys: Keys) -> None:
+    def fit(self, keys: Keys, born: int) -> None:
         """Turn to the principal directions of the keys, by two steps of a power iteration."""
         some = keys[:: -(-len(keys) // SAMPLE)]
-        most = min(LENGTHS[-1], self.width)
+        most = min(LENGTHS[-1], self.width // 2 + 1)  # longer ones would spare too little
         start = np.random.default_rng(0).standard_normal((self.width, most))
         turn = start.astype(np.float32)
         for _ in range(2):
             turn = np.linalg.qr((some.T @ (some @ turn)).astype(np.float64))[0].astype(np.float32)
         within = (some @ turn).astype(np.float64)
         order = np.linalg.eigh(within.T @ within)[1][:, ::-1]
-        self._turn = self._shortest((turn.astype(np.float64) @ order).astype(np.float32), some)
-        self._fitted = len(keys)
-        self._heads = np.empty((self._turn.shape[1] + 1, 0), np.float32)
+        self.turn = self._shortest((turn.astype(np.float64) @ order).astype(np.float32), some)
+        self._fitted = born
+        self.table = np.empty((self.turn.shape[1] + 1, 0), np.float32)
         self.put(self.heads(keys), 0)
 
     def heads(self, keys: Keys) -> Heads:
         """Heads (L, H) of keys."""
-        return self._split(keys, self._turn)
-
-    def head(self, key: Keys) -> Heads:
-        """The head (1, H) of one key."""
-        head = np.empty((1, self._turn.shape[1] + 1), np.float32)
-        part = np.matmul(key, self._turn, out=head[0, :-1])
-        head[0, -1] = sqrt(max(1 - float(part @ part), 0.0) + self.margin)
-        return head
+        return self._split(keys, self.turn)
 
     def put(self, heads: Heads, start: int) -> None:
         """Note the heads of the slots from ``start`` on."""
         stop = start + len(heads)
-        if stop > self._heads.shape[1]:
+        if stop > self.table.shape[1]:
             wide = np.empty((heads.shape[1], stop + stop // 4 + ROOM), np.float32)
-            wide[:, :start] = self._heads[:, :start]
-            self._heads = wide
-        self._heads[:, start:stop] = heads.T
+            wide[:, :start] = self.table[:, :start]
+            self.table = wide
+        self.table[:, start:stop] = heads.T
 
-    def bounds(self, heads: Heads, n_slots: int) -> Heads:
-        """No slot is more similar to a row than this (L, S)."""
-        bounds: Heads = heads @ self._heads[:, :n_slots]
+    def bounds(self, heads: Heads, slots: slice) -> Heads:
+        """None of these slots is more similar to a row than this (L, S)."""
+        bounds: Heads = heads @ self.table[:, slots]
         return bounds
 
     def _split(self, keys: Keys, turn: Heads) -> Heads:
@@ -102,4 +95,5 @@ class Screen:
             heads = self._split(keys, np.ascontiguousarray(turn[:, :length]))
             left = float((heads[:256] @ heads.T >= self.low - self.margin).mean())
             costs[length] = length + PAIR * left * self.width
+        self.worthwhile = min(costs.values()) < self.width / 2
         return np.ascontiguousarray(turn[:, : min(costs, key=costs.__getitem__)])

@@ -11,7 +11,9 @@ from ...memory import Cache, SlotTable
 from ...rule import Keys, unit
 from ...slots import Bools, Ints
 from ..keys import keys_of, novelty_beside
+from ..whole import Whole
 from .inline import Inline
+from .screened import Screened
 
 
 class Placed(NamedTuple):
@@ -26,35 +28,30 @@ class Shelf:
     """A cache without values, and beside it the number and the record of each slot."""
 
     def __init__(self, cache: Cache, held: dict[int, tuple[int, Any]] | None = None) -> None:
-        self._cache = cache
+        self.cache, self.bounded = cache, cache.concentration.bounded
         self.held = {} if held is None else held
+        self.whole = Whole(cache)
         self._inline: Inline | None = None
-
-    @property
-    def cache(self) -> Cache:
-        """The cache, with every row written."""
-        if self._inline is not None:
-            self._inline.flush()
-        return self._cache
+        self._screened: Screened | None = None
 
     @property
     def seen(self) -> int:
         """Rows so far."""
-        return self._cache.seen + (self._inline.waiting if self._inline else 0)
+        return self.cache.seen
 
     @property
     def width(self) -> int | None:
         """Numbers in a row; None until the first."""
-        return self._inline.width if self._inline else self._cache.width
-
-    @property
-    def bounded(self) -> bool:
-        """Whether slots may be evicted; rows are then written in batches only."""
-        return self._cache.concentration.bounded
+        return self.cache.width
 
     def place(self, row: NDArray[Any]) -> tuple[int, float | None] | None:
         """Slot of one row and its similarity to it, None if it opened it; None for a bad row."""
-        return self._one_by_one(len(row)).place(row)
+        inline = self._one_by_one(len(row))
+        placed = inline.place(row)
+        if inline.gone is not None:
+            del self.held[inline.gone]
+            inline.gone = None
+        return placed
 
     def repeat(self, slot: int) -> None:
         """A row equal to the key of this slot came."""
@@ -64,6 +61,7 @@ class Shelf:
     def write(self, rows: NDArray[Any]) -> Placed:
         """Write rows as the cache does."""
         cache = self.cache
+        self._screens(rows.shape[1])
         # A single row evicts nothing that it repeats, for then it opens nothing.
         born, before = cache.born, self._before() if len(rows) > 1 else None
         slots = cache.write(rows)
@@ -85,24 +83,35 @@ class Shelf:
 
     def prune(self) -> None:
         """Forget what was evicted."""
-        if self.bounded and len(self.held) > len(self._cache):
-            for slot in self.held.keys() - set(self._cache._slots["ids"].tolist()):
+        if self.bounded and len(self.held) > len(self.cache):
+            for slot in self.held.keys() - set(self.cache._slots["ids"].tolist()):
                 del self.held[slot]
 
     def _one_by_one(self, width: int) -> Inline:
+        screened = self._screens(width)
         if self._inline is None:
-            self._inline = Inline(self._cache, width)
+            self._inline = Inline(self.cache, screened)
         return self._inline
+
+    def _screens(self, width: int) -> Screened:
+        """What spares most comparisons; a cache that evicts uses it for single rows only."""
+        if self._screened is None or self._screened.screen.width != width:
+            self._inline = None
+            self._screened = Screened(self.cache.concentration.tau, width)
+            if not self.bounded:
+                self.cache._engine = self._screened.engine
+        return self._screened
 
     def _before(self) -> SlotTable | None:
         """Slots as they are, if some may be gone after a write."""
-        return self._cache.slots if self.bounded else None
+        return self.cache.slots if self.bounded else None
 
     def _placed(
         self, slots: Ints, born: int, rows: NDArray[Any], before: SlotTable | None
     ) -> Placed:
-        if self._inline is not None:
-            self._inline.refresh()
+        if self._screened is not None:
+            self._screened.stale = True
+            self._screened.known = 0 if self.bounded else self._screened.known
         opened = np.zeros(len(slots), bool)
         new, first = np.unique(slots, return_index=True)
         opened[first[new >= born]] = True
@@ -113,7 +122,7 @@ class Shelf:
         found = self._keys(before, slots[opened], rows[opened], slots[again])
         # Slot and similarity are the law's; a row within tau may be an ulp off the threshold.
         novelty = novelty_beside(_units(rows[again]), found)
-        similarity[again] = np.maximum(1 - novelty, 1 - self._cache.concentration.tau)
+        similarity[again] = np.maximum(1 - novelty, 1 - self.cache.concentration.tau)
         return Placed(slots, opened, similarity)
 
     def _keys(
@@ -121,7 +130,7 @@ class Shelf:
     ) -> Keys:
         """Keys of slots that rows went to, some of which may be gone by now."""
         if before is None:
-            return keys_of(self._cache, wanted)
+            return keys_of(self.cache, wanted)
         keys = _units(opened)
         keys = np.concatenate([before.keys, keys]) if len(before) else keys
         return keys[np.searchsorted(np.concatenate([before.ids, new]), wanted)]

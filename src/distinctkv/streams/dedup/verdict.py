@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,8 +11,8 @@ class Verdict(NamedTuple):
     """Whether a record is kept; if not, which kept record it repeats, and how similar it is.
 
     It is true if the record is kept: ``if seen.add(record): ...``. Records are numbered from 0 in
-    the order in which they came. A record that was passed over as bad is not kept, and repeats
-    none.
+    the order in which they came. A record that was passed over as bad is not kept, repeats none,
+    and has a ``reason``.
     """
 
     kept: bool
@@ -19,6 +20,7 @@ class Verdict(NamedTuple):
     of: int | None = None  # number of the kept record that it repeats
     record: Any = None  # that kept record; None if it was a mere vector
     similarity: float | None = None  # cosine between the two, at least the one asked for
+    reason: str | None = None  # why a bad one could not be compared
 
     def __bool__(self) -> bool:
         return self.kept
@@ -37,6 +39,13 @@ class Tally:
     kept: int = 0
     dropped: int = 0
     bad: int = 0  # no record, no field, or nothing to compare
+
+    def count(self, verdicts: Sequence[Verdict]) -> None:
+        """Take some more into account."""
+        self.records += len(verdicts)
+        self.kept += sum(verdict.kept for verdict in verdicts)
+        self.bad += sum(verdict.bad for verdict in verdicts)
+        self.dropped = self.records - self.kept - self.bad
 
     @classmethod
     def restore(cls, saved: dict[str, int]) -> Tally:

@@ -1,5 +1,6 @@
 """Records that are out of the ordinary."""
 
-from .detector import Known, NoveltyDetector, Sighting
+from .detector import NoveltyDetector
+from .things import Known, Sighting
 
 __all__ = ["Known", "NoveltyDetector", "Sighting"]

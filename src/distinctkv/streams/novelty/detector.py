@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from math import inf
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Mapping
+from math import inf, nan
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...entry import faults
-from ...memory import Cache
+from ...memory import Cache, OnBad
 from ...policy import Concentration
+from ..dedup.admitting import admitted
 from ..dedup.encoding import NGrams
-from ..dedup.records import Encoder, Reader, RecordError, several, why
+from ..dedup.records import Encoder, Reader, several
+from ..dedup.saving import setting
+from ..whole import Whole
 from . import saving, scoring
 from .quantile import Quantile
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """A thing that was seen before: how often and when, and what it was at first."""
-
-    count: int
-    first_seen: Any
-    last_seen: Any
-    record: Any
-
-
-class Sighting(NamedTuple):
-    """A record, how novel it was, and the known thing that was nearest to it."""
-
-    number: int  # of the record, from 0
-    novelty: float  # 1 - cosine to the nearest known thing; inf for the first record
-    threshold: float  # the quantile of novelty in the recent past
-    item: int | None  # id of the nearest known thing
-    known: Known | None  # that thing as it was before this record
-
-    @property
-    def alert(self) -> bool:
-        """Whether it is more novel than the threshold allows."""
-        return self.novelty > self.threshold
+from .things import Known, Moment, Sighting, Thing, check_time
 
 
 class NoveltyDetector:
@@ -73,37 +51,68 @@ class NoveltyDetector:
         encode: Encoder | None = None,
         field: str | None = None,
         budget: float = inf,
+        on_bad: OnBad = "raise",
     ) -> None:
-        """Start knowing nothing."""
-        self._cache = Cache(Concentration.similar(similarity, budget))
+        """Start knowing nothing; ``on_bad="skip"`` counts and passes over bad records.
+
+        These are no alerts, and are not learned.
+        """
+        self._cache = Cache(Concentration.similar(similarity, budget), on_bad=on_bad)
+        self._whole = Whole(self._cache)
         self._past = Quantile(quantile, window)
-        self._reader = Reader(NGrams() if encode is None else encode, field)
-        self._known: dict[int, Known] = {}
+        self._reader = Reader(NGrams() if encode is None else encode, field, on_bad)
+        self._things: dict[int, Thing] = {}
 
     def add(self, record: Any, at: Any = None) -> Sighting:  # noqa: ANN401
         """Score one record and learn it; ``at`` says when it came, or else its number does."""
         return self.add_many([record], [at])[0]
 
     def add_many(self, records: Iterable[Any], at: Iterable[Any] | None = None) -> list[Sighting]:
-        """Score records and learn them, as one by one; if one is bad, none is learned."""
+        """Score records and learn them, as one by one; if one is refused, none is learned."""
         given = [*several(records)]
         times = [None] * len(given) if at is None else [*at]
         if len(times) != len(given):
             raise ValueError(f"{len(times)} times do not fit {len(given)} records")
-        first, scored = self.seen, scoring.learn(self._cache, self._rows(given))
-        sightings = []
-        for number, (record, when, *found) in enumerate(
-            zip(given, times, *(column.tolist() for column in scored), strict=True), first
-        ):
-            sightings.append(self._sight(number, *found[:2]))
-            self._note(found[2], record, number if when is None else when)
-        self._forget()
-        return sightings
+        if not given:
+            return []
+        for when in times:
+            check_time(when)
+        rows, skip = admitted(self._reader, self._cache, given), self._cache.on_bad == "skip"
+        with self._whole:
+            sightings = self._learn(given, times, rows)
+        return [*map(self._why, sightings, given)] if skip else sightings
 
     def score(self, records: Iterable[Any]) -> NDArray[np.float64]:
-        """Novelty of records to what is known now; nothing is learned."""
-        given = [*several(records)]
-        return scoring.score(self._cache, self._rows(given))[1] if given else np.empty(0)
+        """Novelty of records to what is known now; nothing is learned.
+
+        One text, or one mapping, is taken as one record. The novelty of a bad record that may be
+        passed over is nan.
+        """
+        self._whole.check()
+        given = [records] if isinstance(records, str | bytes | Mapping) else [*several(records)]
+        found = np.full(len(given), nan)
+        if given:
+            rows = admitted(self._reader, self._cache, given)
+            good = ~faults(rows, "cosine")
+            found[good] = scoring.score(self._cache, rows[good])[1] if good.any() else nan
+        return found
+
+    def absorb(self, other: NoveltyDetector) -> list[int]:
+        """Take in what another knows, as if its records had followed; the id here of each thing.
+
+        Counts add up. The threshold is that of the last records of both, each as novel as it was
+        where it came: what was new to the other counts as new, even if it is known here. Numbers of
+        records go on from ours; times that were given stay as they are.
+        """
+        if not isinstance(other, NoveltyDetector):
+            raise TypeError(f"only a NoveltyDetector can be absorbed, got {type(other).__name__}")
+        if other is self:
+            raise ValueError("a detector cannot absorb itself; load it twice for that")
+        if (ours := self.setting) != (theirs := other.setting):
+            raise ValueError(f"both must compare and alert in one way: {ours} and {theirs}")
+        other._whole.check()
+        with self._whole:
+            return self._absorb(other)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to one file, whole or not at all."""
@@ -122,7 +131,8 @@ class NoveltyDetector:
     @property
     def known(self) -> dict[int, Known]:
         """The things known now, by id, oldest first."""
-        return dict(sorted(self._known.items()))
+        self._whole.check()
+        return {slot: thing.known for slot, thing in sorted(self._things.items())}
 
     @property
     def seen(self) -> int:
@@ -130,9 +140,20 @@ class NoveltyDetector:
         return self._cache.seen
 
     @property
+    def skipped(self) -> int:
+        """Records that were passed over as bad."""
+        return self._cache.skipped
+
+    @property
     def similarity(self) -> float:
         """From which on two records are one thing."""
         return 1 - self._cache.concentration.tau
+
+    @property
+    def setting(self) -> dict[str, Any]:
+        """How records are compared, and when they are alerted."""
+        past = {"quantile": self._past.share, "window": self._past.window}
+        return {"similarity": self.similarity, **past, **setting(self._reader)}
 
     def __len__(self) -> int:
         """Things known now."""
@@ -143,36 +164,55 @@ class NoveltyDetector:
         sizes = f"{len(self)} known things, {self.seen} records"
         return f"NoveltyDetector(quantile={self._past.share:g}, {sizes})"
 
+    def _learn(self, given: list[Any], times: list[Any], rows: NDArray[Any]) -> list[Sighting]:
+        first, scored = self.seen, scoring.learn(self._cache, rows)
+        sightings = []
+        for number, (record, when, novelty, nearest, slot) in enumerate(
+            zip(given, times, *(column.tolist() for column in scored), strict=True), first
+        ):
+            sightings.append(self._sight(number, novelty, nearest))
+            if slot >= 0:
+                self._note(slot, record, Moment(number, when))
+        self._forget()
+        return sightings
+
     def _sight(self, number: int, novelty: float, nearest: int) -> Sighting:
         threshold = self._past.threshold
         if nearest < 0:
-            return Sighting(number, inf, threshold, None, None)
+            return Sighting(number, novelty, threshold, None, None)
         self._past.add(novelty)
-        return Sighting(number, novelty, threshold, nearest, self._known[nearest])
+        return Sighting(number, novelty, threshold, nearest, self._things[nearest].known)
 
-    def _note(self, slot: int, record: Any, when: Any) -> None:  # noqa: ANN401
-        known = self._known.get(slot)
-        if known is None:
-            self._known[slot] = Known(1, when, when, self._reader.held(record))
+    def _note(self, slot: int, record: Any, moment: Moment) -> None:  # noqa: ANN401
+        thing = self._things.get(slot)
+        if thing is None:
+            self._things[slot] = Thing(1, moment, moment, self._reader.held(record))
         else:
-            self._known[slot] = replace(known, count=known.count + 1, last_seen=when)
+            self._things[slot] = thing.again(moment)
+
+    def _absorb(self, other: NoveltyDetector) -> list[int]:
+        offset, things = self.seen, [thing for _, thing in sorted(other._things.items())]
+        ids: list[int] = self._cache.absorb(other._cache).tolist()
+        moved = [thing.after(offset) for thing in things]
+        for slot, thing in zip(ids, moved, strict=True):
+            ours = self._things.get(slot)
+            if ours is None:
+                self._things[slot] = thing
+            else:
+                last = max(ours.last, thing.last, key=lambda one: one.number)
+                self._things[slot] = ours.again(last, thing.count)
+        self._past.absorb(other._past)
+        self._forget()
+        return ids
 
     def _forget(self) -> None:
         """Drop what was evicted."""
-        if len(self._known) > len(self._cache):
+        if len(self._things) > len(self._cache):
             live = self._cache.slots.ids.tolist()
-            self._known = {slot: self._known[slot] for slot in live}
+            self._things = {slot: self._things[slot] for slot in live}
 
-    def _rows(self, records: list[Any]) -> NDArray[Any]:
-        """A row for each record; refuse the first that cannot be compared."""
-        contents = []
-        for place, record in enumerate(records):
-            try:
-                contents.append(self._reader.content(record))
-            except RecordError as error:
-                raise RecordError(f"record {self.seen + place}: {error}") from error
-        rows = self._reader.rows(contents, self._cache.width)
-        for place in np.flatnonzero(faults(rows, "cosine")).tolist():
-            said = why(rows[place], contents[place], rows.shape[1])
-            raise RecordError(f"record {self.seen + place} cannot be compared: {said}")
-        return rows
+    def _why(self, sighting: Sighting, record: Any) -> Sighting:  # noqa: ANN401
+        """A sighting, with what is wrong with a bad record."""
+        if not sighting.bad:
+            return sighting
+        return sighting._replace(reason=self._reader.fault(record, self._cache.width))

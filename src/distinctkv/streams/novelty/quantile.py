@@ -50,3 +50,8 @@ class Quantile:
             del self._sorted[bisect_left(self._sorted, self.recent[0])]
         self.recent.append(number)
         insort(self._sorted, number)
+
+    def absorb(self, other: Quantile) -> None:
+        """Take in the numbers of another, as if they had followed."""
+        self.recent.extend(other.recent)
+        self._sorted = sorted(self.recent)

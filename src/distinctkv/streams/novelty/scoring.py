@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...entry import faults
 from ...memory import Cache
 from ...rule import Floats, Keys, distances, unit
 from ...slots import Ints
@@ -21,7 +23,7 @@ CHUNK = 1024
 class Scored(NamedTuple):
     """Novelty to the nearest slot before a row, that slot, and the slot that the row went to."""
 
-    novelty: Floats
+    novelty: Floats  # inf if there was none, nan for a bad row
     nearest: Ints  # -1 if there was none
     slots: Ints  # -1 for a bad row
 
@@ -45,6 +47,22 @@ def score(cache: Cache, rows: NDArray[Any]) -> tuple[Ints, Floats]:
 
 
 def _learn(cache: Cache, rows: NDArray[Any]) -> Scored:
+    good = ~faults(rows, "cosine")
+    if good.all():
+        return _learn_good(cache, rows)
+    found = Scored(np.full(len(rows), np.nan), *np.full((2, len(rows)), -1))
+    # What lies between two bad rows is good; a bad one is counted by the cache.
+    edges = np.flatnonzero(np.diff(good, prepend=~good[:1])).tolist()
+    for start, stop in pairwise((*edges, len(rows))):
+        if not good[start]:
+            cache.write(rows[start:stop])
+            continue
+        for column, part in zip(found, _learn_good(cache, rows[start:stop]), strict=True):
+            column[start:stop] = part
+    return found
+
+
+def _learn_good(cache: Cache, rows: NDArray[Any]) -> Scored:
     born = cache.born
     keys = unit(rows).astype(np.float32)
     nearest, novelty = score(cache, rows)
