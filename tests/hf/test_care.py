@@ -1,12 +1,12 @@
 """What care is for: tokens that attention goes to are merged later, or not at all."""
 
 import json
-from math import inf
+from math import inf, nan
 
 import pytest
 import torch
 
-from distinctkv.hf import Care, DistinctCache, distinct_cache
+from distinctkv.hf import CAREFUL, Care, DistinctCache, distinct_cache
 from distinctkv.hf.importance import reach, received, weights
 from distinctkv.hf.plan import Plan
 from distinctkv.hf.slots import Slots
@@ -62,7 +62,7 @@ def test_a_slot_is_counted_in_attention_as_its_tokens_are(window):
     )
     ones = torch.ones(2, dtype=torch.int32)
     none = torch.zeros(0)
-    slots = Slots(keys[0, :, 0], keys[0, :, 0], 2 * ones, ones, none, none, torch.tensor([[1, 1]]))
+    slots = Slots(keys[0, :, 0], keys[0, :, 0], 2 * ones, ones, *[none] * 3, torch.tensor([[1, 1]]))
     later = received(
         query[:1, :, 2:], keys[:1, :, 2:], real[:1, 2:], torch.arange(3, 10)[None], slots, 1.0, None
     )
@@ -158,9 +158,51 @@ def test_a_threshold_tightens_beyond_1024_tokens_and_not_before(tiny, seed):
         assert slots[0] <= slots[1]
 
 
+def test_attended_values_take_four_bytes_a_slot_and_else_nothing_differs(tiny, text):
+    caches = [
+        distinct_cache(tiny, 1.0, care=Care(importance=0.25, attended=attended))
+        for attended in (False, True)
+    ]
+    for cache in caches:
+        tiny(text, past_key_values=cache)
+    plain, attended = caches
+    assert attended.nbytes == plain.nbytes + 4 * plain.n_slots(0)
+    for a, b in zip(plain.layers, attended.layers, strict=True):
+        for name in ("keys", "counts", "positions", "weight", "lengths"):
+            assert torch.equal(getattr(a.slots, name), getattr(b.slots, name))
+        assert not len(a.slots.got)
+    # In the first layer tokens that merge are the same word, with the same value.
+    assert not torch.allclose(plain.layers[-1].slots.values, attended.layers[-1].slots.values)
+
+
+def test_attended_alone_weighs_no_distance(tiny, text):
+    plain, attended = (distinct_cache(tiny, 1.0, care=Care(attended=on)) for on in (False, True))
+    for cache in (plain, attended):
+        tiny(text, past_key_values=cache)
+    for a, b in zip(plain.layers, attended.layers, strict=True):
+        assert torch.equal(a.slots.counts, b.slots.counts)
+        assert not len(b.slots.weight)
+        assert len(b.slots.got) == len(b.slots)
+
+
+def test_streams_chosen_anew_keep_their_attention(tiny, text):
+    cache = distinct_cache(tiny, kept=0.5, care=CAREFUL)
+    tiny(torch.cat((text, text.flip(1))), past_key_values=cache)
+    before = [layer.slots.stream(1).got for layer in cache.layers]
+    cache.reorder_cache(torch.tensor([1, 1]))
+    for layer, got in zip(cache.layers, before, strict=True):
+        assert torch.equal(layer.slots.got, got.repeat(2))
+
+
+@pytest.mark.parametrize("wrong", [1, 0.5, None, "yes"])
+def test_attended_is_yes_or_no(wrong):
+    with pytest.raises(TypeError, match=f"attended must be True or False, got {wrong!r}; False"):
+        Care(attended=wrong)
+
+
 def test_care_survives_a_file(tmp_path, seed, text):
     model = build(seed)
-    cache = distinct_cache(model, 2.0, care=Care(importance=0.5, spare=0.05, cap=4))
+    cache = distinct_cache(model, 2.0, care=Care(importance=0.5, spare=0.05, cap=4, horizon=90))
     model(text, past_key_values=cache)
     cache.save(tmp_path / "cache.safetensors")
     again = DistinctCache.load(tmp_path / "cache.safetensors", model)
@@ -175,12 +217,31 @@ def test_care_survives_a_file(tmp_path, seed, text):
         ({"importance": -1}, r"importance must lie in \[0, 4\], got -1"),
         ({"tighten": 5}, r"tighten must lie in \[0, 4\], got 5"),
         ({"spare": 1.0}, r"spare must lie in \[0, 1\), got 1.0"),
+        ({"horizon": 0}, "horizon must be finite and greater than 0, got 0; .* None is off"),
+        ({"horizon": -5.0}, "horizon must be finite and greater than 0, got -5.0"),
+        ({"horizon": inf}, "horizon must be finite and greater than 0, got inf"),
+        ({"horizon": nan}, "horizon must be a number, got nan"),
         ({"cap": 0.5}, "cap must be at least 1, got 0.5; 1 counts every slot once"),
     ],
 )
 def test_wrong_numbers_are_named(wrong, said):
     with pytest.raises(ValueError, match=said):
         Care(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [True, "far"])
+def test_a_horizon_is_a_number(wrong):
+    with pytest.raises(TypeError, match=f"horizon must be a number, got {wrong!r}"):
+        Care(horizon=wrong)
+
+
+def test_a_horizon_keeps_apart_what_is_far_apart_and_a_far_one_nothing(tiny):
+    ids = torch.full((1, 120), 9)  # in the first layer all tokens are alike
+    for horizon, slots in ((1e9, 5), (10.0, 8 + 4)):
+        cache = distinct_cache(tiny, 1.0, care=Care(horizon=horizon))
+        tiny(ids, past_key_values=cache)
+        # Beyond the sinks a slot every 11th token of 84: at 10 the distance is 1, not above it.
+        assert cache.layers[0].slots.lengths.tolist() == [[slots, slots]]
 
 
 def test_no_more_is_spared_than_is_kept():
@@ -193,5 +254,5 @@ def test_no_more_is_spared_than_is_kept():
 
 
 def test_a_plan_with_care_survives_json():
-    plan = Plan(kept=0.5, care=Care(importance=0.5, cap=8))
+    plan = Plan(kept=0.5, care=Care(importance=0.5, cap=8, horizon=512, attended=True))
     assert Plan.of(json.loads(json.dumps(plan.state()))) == plan

@@ -44,6 +44,20 @@ def test_a_few_queries_are_enough_not_to_fail():
     assert scale.features(torch.ones(1, 3, 64), torch.ones(1, 3, 64)).isfinite().all()
 
 
+@pytest.mark.parametrize("rank", [1, 8])
+@pytest.mark.parametrize("D", [64, 256])
+def test_many_queries_in_few_directions_have_a_factor(seed, rank, D):
+    generator = torch.Generator().manual_seed(seed)
+    queries = torch.randn(1, 2, 1500, rank, generator=generator)
+    queries = queries @ torch.randn(rank, D, generator=generator)
+    moments = Moments.zero(1, 2, D, torch.device("cpu"))
+    moments.add(queries, torch.ones(1, 2, 1500, 4), torch.ones(1, 1500).bool(), 1.0)
+    factor = moments.scale(0).factor.double()
+    want = (queries.double().mT @ queries.double())[0] / 1500
+    mean = want.diagonal(dim1=-2, dim2=-1).mean()
+    torch.testing.assert_close(factor @ factor.mT / mean, want / mean, rtol=1e-4, atol=1e-4)
+
+
 @pytest.fixture
 def metric(tiny, text):
     return calibrate(tiny, [text, text.flip(1)])

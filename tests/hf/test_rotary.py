@@ -5,7 +5,9 @@ import torch
 import transformers
 
 from distinctkv.hf import PositionError, distinct_cache
+from distinctkv.hf.anatomy import Anatomy
 from tests.hf.models import build
+from tests.hf.turned import turned
 
 SCALINGS = {
     "default": {"rope_type": "default"},
@@ -52,6 +54,25 @@ def test_keys_before_rotation_come_back(seed, kind, text):
     back = cache.anatomy.rotary.unrotate(keys, positions)
     want = before[0].view(text.shape[1], *keys.shape[::2]).transpose(0, 1)
     torch.testing.assert_close(back, want, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_turning_back_is_exact_in_float32(seed, device, kind, heads):
+    rotary = Anatomy.of(scaled(seed, SCALINGS["yarn"]).to(device)).rotary
+    generator = torch.Generator().manual_seed(seed)
+    keys = torch.randn(2, 4, 3, 70, 12, generator=generator).to(device, kind)
+    positions = torch.randint(0, 9000, (4, heads, 70), generator=generator).to(device)
+    angles = positions[..., None].float() * rotary.frequencies
+    want = turned(keys, angles.expand(2, 4, 3, 70, -1))
+    want[..., : 2 * angles.shape[-1]] /= rotary.module.attention_scaling
+    assert rotary.module.attention_scaling != 1
+    real = positions > 1000
+    got = rotary.unrotate(keys, positions, real)
+    assert torch.equal(got, rotary.unrotate(keys, positions) * real[..., None])
+    want = want * real[..., None]
+    torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
 
 
 def test_frequencies_that_move_under_the_slots_are_refused(seed, text):

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from distinctkv import Concentration, SnapshotError
-from distinctkv.hf import DistinctCache, WrongModelError, calibrate, distinct_cache
+from distinctkv import Concentration, SnapshotError, snapshot
+from distinctkv.hf import CAREFUL, DistinctCache, WrongModelError, calibrate, distinct_cache
+from distinctkv.hf.saving import KIND
 from tests.hf.models import build
 
 SURPRISE = Concentration.surprise(1.0, base=50, gain=60)
@@ -14,6 +15,7 @@ PLANS = [
     {"kept": 1.0},
     {"budget": 50},
     {"surprise": SURPRISE},
+    {"kept": 0.5, "care": CAREFUL},
 ]
 
 
@@ -45,6 +47,21 @@ def test_padding_and_a_calibrated_metric_are_saved_too(tmp_path, tiny, text):
         for one in (cache, again)
     ]
     assert torch.equal(*logits)
+
+
+def test_a_file_from_before_values_could_be_attended_is_read(tmp_path, tiny, text):
+    path = tmp_path / "cache.safetensors"
+    cache = distinct_cache(tiny, 1.0)
+    tiny(text, past_key_values=cache)
+    cache.save(path)
+    arrays, state = snapshot.load(path, KIND)
+    del state["plan"]["care"]["attended"]
+    older = {name: array for name, array in arrays.items() if not name.endswith("slots.got")}
+    assert len(older) == len(arrays) - len(cache.layers)
+    snapshot.save(path, KIND, older, state)
+    again = DistinctCache.load(path, tiny)
+    more = text[:, :50]
+    assert torch.equal(*(tiny(more, past_key_values=one).logits for one in (cache, again)))
 
 
 def test_an_empty_cache_is_saved_as_such(tmp_path, tiny, text):

@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from distinctkv import Concentration
-from distinctkv.hf import distinct_cache
+from distinctkv.hf import Care, distinct_cache
+from distinctkv.hf.coarsening import Regrouping
 from distinctkv.hf.sizing import least_threshold
+from tests.hf.models import build
 
 
 @pytest.fixture
@@ -58,10 +60,11 @@ def test_counts_are_all_the_tokens_whatever_was_merged(tiny, long):
         assert counts.tolist() == [360 - cache.outside(0)] * 2
 
 
-def test_what_was_searched_for_is_what_a_direct_run_gives(tiny, long):
-    searched = distinct_cache(tiny, kept=0.3)
+@pytest.mark.parametrize("care", [Care(), Care(horizon=50)])
+def test_what_was_searched_for_is_what_a_direct_run_gives(tiny, long, care):
+    searched = distinct_cache(tiny, kept=0.3, care=care)
     tiny(long, past_key_values=searched)
-    direct = distinct_cache(tiny, searched.summary().threshold)
+    direct = distinct_cache(tiny, searched.summary().threshold, care=care)
     tiny(long, past_key_values=direct)
     for a, b in zip(searched.layers, direct.layers, strict=True):
         for name in ("keys", "counts", "positions"):
@@ -83,8 +86,42 @@ def test_a_search_looks_only_a_few_times():
             assert len(looks) <= 8
 
 
+def test_a_step_takes_few_looks_however_steep():
+    for steep in (2, 5, 10, 20, 40):
+        looks = []
+
+        def slots(at, looks=looks, steep=steep):
+            looks.append(at)
+            return int(90_000 * (0.1 + 0.9 / (1 + (at / 0.4) ** steep)))
+
+        found = least_threshold(slots, 22_500)
+        assert 0.94 * 22_500 <= slots(found) <= 22_500
+        assert len(looks) <= 10
+
+
 def test_a_search_that_cannot_succeed_ends():
-    assert least_threshold(lambda at: 200, 100) >= 1e12
+    looks = []
+    assert least_threshold(lambda at: looks.append(at) or 200, 100) >= 1e12
+    assert len(looks) <= 15
+
+
+def test_a_search_in_many_layers_begins_with_some_of_them(seed, long, monkeypatch):
+    model = build(seed, num_hidden_layers=9)
+    looks = []
+    look = Regrouping.look
+
+    def watched(self, thresholds):
+        looks.append(len(self.group.layers))
+        return look(self, thresholds)
+
+    monkeypatch.setattr(Regrouping, "look", watched)
+    cache = distinct_cache(model, kept=0.3)
+    model(long, past_key_values=cache)
+    assert 0.9 * 0.3 <= cache.summary().kept <= 0.3
+    assert looks == sorted(looks)  # first some layers, then all
+    assert looks.count(2) >= 1
+    assert 1 <= looks.count(9) <= 5
+    assert set(looks) == {2, 9}
 
 
 def test_each_stream_has_its_own_threshold(tiny, long, seed):

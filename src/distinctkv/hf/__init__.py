@@ -11,7 +11,7 @@ except ImportError as error:  # pragma: no cover
     raise ImportError("transformers is needed here: pip install 'distinctkv[hf]'") from error
 
 from .cache import DistinctCache
-from .care import Care
+from .care import CAREFUL, Care
 from .errors import (
     BrokenForwardError,
     CropError,
@@ -24,6 +24,7 @@ from .making import calibrate, distinct_cache
 from .metric import Metric
 
 __all__ = [
+    "CAREFUL",
     "BrokenForwardError",
     "Care",
     "CropError",

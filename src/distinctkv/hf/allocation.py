@@ -2,13 +2,18 @@
 
 A token opens a slot when no slot before it is near. Token by token this is the leader algorithm;
 all at once it is the lexicographically first maximal independent set of the graph of near pairs
-(`distinctkv.nn.exact`). Here near is a squared distance of features at or below a threshold.
+(`distinctkv.nn.exact`). Here near is a squared distance of features at or below a threshold. On
+CUDA the same is done by `routing`.
 """
 
 # H heads, L tokens, S slots, F feature size
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
 from math import inf
 from typing import NamedTuple
 
@@ -19,6 +24,7 @@ from ..nn.exact import leaders, product_type
 
 # Tokens that are settled together: few on a CPU, where work counts; on others, waiting does.
 CHUNK, CHUNK_ELSEWHERE = 128, 512
+WIDEST = 513  # feature size that the kernels take: a power of two, and one more
 
 
 class Allocation(NamedTuple):
@@ -49,13 +55,66 @@ def allocate(
     >>> allocate(at, torch.ones(1, 5).bool(), none, none[..., 0].bool(), empty, 1.0).owner
     tensor([[0, 1, 0, 1, 2]])
     """
-    H, L, _ = tokens.shape
+    return router(tokens, present, slots, joinable, lengths, times=1)(reach)
+
+
+def router(
+    tokens: Tensor,
+    present: Tensor,
+    slots: Tensor,
+    joinable: Tensor,
+    lengths: Tensor,
+    times: int | None = None,
+) -> Callable[[float | Tensor], Allocation]:
+    """`allocate` for one reach after another, so many times: what they share is done once."""
+    if tokens.is_cuda and tokens.shape[2] <= WIDEST and _there():
+        from .routing import Table
+
+        # Kernels start on the device that is current, whatever they are given.
+        with torch.cuda.device(tokens.device):
+            table = Table(tokens, present, slots, joinable, lengths)
+
+        # Not the tokens themselves: they would be held beside the table.
+        shape, device = tokens.shape[:2], tokens.device
+
+        def route(reach: float | Tensor) -> Allocation:
+            near = torch.as_tensor(reach, dtype=torch.float32, device=device).expand(shape)
+            with torch.cuda.device(device):
+                return Allocation(*table.route(near, last=times == 1))
+
+        return route
     # Distances do not see a common shift, but float32 does: keys share a large mean.
     centre = (tokens * present[..., None]).sum(1, keepdim=True)
     centre = centre / present.sum(1).clamp(min=1)[:, None, None]
     kind = product_type(tokens)
     tokens, slots = (tokens - centre).to(kind), (slots - centre).to(kind)
-    reach = torch.as_tensor(reach, dtype=kind, device=tokens.device).expand(H, L)
+    return lambda reach: _allocate(tokens, present, slots, joinable, lengths, _reach(reach, tokens))
+
+
+def _reach(reach: float | Tensor, tokens: Tensor) -> Tensor:
+    H, L, _ = tokens.shape
+    return torch.as_tensor(reach, dtype=tokens.dtype, device=tokens.device).expand(H, L)
+
+
+@cache
+def _there() -> bool:
+    """Whether there are kernels; said once if not."""
+    if find_spec("triton") is None:
+        warnings.warn("Triton is missing: tokens are merged by torch, which waits", stacklevel=2)
+        return False
+    return True
+
+
+def _allocate(
+    tokens: Tensor,
+    present: Tensor,
+    slots: Tensor,
+    joinable: Tensor,
+    lengths: Tensor,
+    reach: Tensor,
+) -> Allocation:
+    """`allocate` in torch, for rows about a centre."""
+    H, L, _ = tokens.shape
     sizes = slots.square().sum(-1).masked_fill(~joinable, inf)
     owner = torch.full((H, L), -1, device=tokens.device)
     opened = torch.zeros((H, L), dtype=torch.bool, device=tokens.device)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.util import find_spec
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NAME = "distinctkv"
+WIDEST = 256  # keys and values of more numbers do not fit the kernel's tiles
 MARK = "_distinctkv_cache"  # on keys that a cache hands over, so that attention finds the cache
 
 
@@ -97,10 +100,43 @@ def read(
 ) -> Tensor:
     """Attend (B, H G, L, D) queries to slots, and to the (B, H, R, D) window that they end.
 
-    A slot of n tokens counts n times, up to a cap. Heads differ in length, so each goes by itself;
-    nothing is padded. This is the seam for a kernel that takes them all at once: it needs no more
-    than these tensors, ``slots.starts()`` and ``slots.lengths``.
+    A slot of n tokens counts n times, up to a cap. Heads differ in length and nothing is padded: on
+    a GPU one kernel takes them all, elsewhere each goes by itself.
     """
+    if takes(query, keys, values, slots):
+        from . import ragged
+
+        return ragged.read(query, keys, values, real, slots, scaling, cap)
+    return read_by_head(query, keys, values, real, slots, scaling, cap)
+
+
+def takes(query: Tensor, keys: Tensor, values: Tensor, slots: Slots) -> bool:
+    """Whether the kernel can read this: on CUDA, with Triton, in one type, without gradients."""
+    if not (query.is_cuda and _triton()) or torch.compiler.is_compiling():
+        return False
+    parts = (query, keys, values, slots.keys, slots.values)
+    if torch.is_grad_enabled() and any(part.requires_grad for part in parts):
+        return False
+    kinds, sizes = {part.dtype for part in parts}, {part.shape[-1] for part in parts}
+    known = (torch.float32, torch.float16, torch.bfloat16)
+    return len(kinds) == 1 and query.dtype in known and max(sizes) <= WIDEST
+
+
+@cache
+def _triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def read_by_head(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    real: Tensor,
+    slots: Slots,
+    scaling: float,
+    cap: float | None,
+) -> Tensor:
+    """The same, one head after the other."""
     B, H, R, _ = keys.shape
     G, L = query.shape[1] // H, query.shape[2]
     seen = torch.zeros(B, L, R, device=query.device).masked_fill(~visible(real, L), -inf)

@@ -17,17 +17,19 @@ from .anatomy import Anatomy
 from .attention import MARK, NAME, read, stock
 from .importance import received
 from .layer import DistinctLayer
-from .merging import absorb
-from .metric import Metric, Moments, Scale
+from .measuring import may_wait, measure
+from .merging import absorb_all
+from .metric import Metric
 from .plan import Plan
 from .sizing import Sizing
 from .slots import Slots
-from .streams import Arrival, Streams
+from .streams import Arrival, Outside, Streams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-BLOCK = 16  # tokens that wait, when they come one by one, to be absorbed together
+# Tokens that wait, when they come one by one, to be absorbed together: more where launching counts.
+BLOCK, BLOCK_ELSEWHERE = 16, 64
 
 
 class DistinctCache(Cache):  # type: ignore[misc]
@@ -51,7 +53,9 @@ class DistinctCache(Cache):  # type: ignore[misc]
         self.streams: Streams | None = None
         self.sizing = Sizing(self.plan)
         self.arrival: Arrival | None = None
+        self.window: Outside | None = None
         self.frequencies: Tensor | None = None
+        self.turning: tuple[Tensor, int] | None = None
         self.awaited: int | None = None
 
     # What models call
@@ -90,36 +94,29 @@ class DistinctCache(Cache):  # type: ignore[misc]
     ) -> Tensor:
         """Attention of one layer, and then its new tokens into the cache."""
         index, positions = door.check_caller(self, module, dropout, position_ids, options)
-        layer = self.layers[index]
+        layer, length = self.layers[index], key.shape[2]
         arrival = door.admit(self, index, key, positions, mask)
+        assert self.window is not None
+        window = self.window.to(key.device)
         keys, values = layer.window(key, value)
-        real = arrival.real if layer.real is None else torch.cat((layer.real, arrival.real), 1)
-        if keys.shape[2] == layer.seen + key.shape[2]:
+        if keys.shape[2] == layer.seen + length:
             out = stock(module, query, keys, values, mask, scaling=scaling)[0]
         else:
             assert layer.slots is not None
             cap = self.plan.care.cap
-            out = read(query, keys, values, real, layer.slots, scaling, cap)
+            out = read(query, keys, values, window.real, layer.slots, scaling, cap)
             out = out.transpose(1, 2).contiguous()
         with torch.no_grad():
-            self._observe(layer, query, value, arrival, scaling)
             if self.plan.care.watches:
-                self._weigh(layer, query, keys, real, arrival, scaling)
-            layer.put(keys, values, arrival)
-            self._absorb(layer, index, key.shape[2])
+                self._weigh(layer, query, keys, window.real, arrival, scaling)
+            layer.put(keys, values, window)
+            if self.metric is None or self.observes:
+                layer.ask(query, scaling)
+                if self.observes or not may_wait(query, len(self.layers)):
+                    layer.measure()
+            if index == len(self.layers) - 1:
+                self._absorb(length)
         return out
-
-    def _observe(
-        self, layer: DistinctLayer, query: Tensor, value: Tensor, arrival: Arrival, scaling: float
-    ) -> None:
-        """Measure queries, where the metric is the context's own."""
-        if self.metric is not None and not self.observes:
-            return
-        B, H, _, _ = value.shape
-        if layer.moments is None:
-            layer.moments = Moments.zero(B, H, query.shape[-1], query.device)
-        queries = self.anatomy.rotary.unrotate(query, arrival.positions[:, None])
-        layer.moments.add(queries, value, arrival.real, scaling)
 
     def _weigh(
         self,
@@ -133,28 +130,41 @@ class DistinctCache(Cache):  # type: ignore[misc]
         """Measure the attention that tokens get before they are merged."""
         assert self.streams is not None
         columns = torch.arange(arrival.seen, self.streams.seen, device=keys.device)
-        seen = columns + 1 - self.streams.pads.to(keys.device)[:, None]
+        seen = columns + 1 - self.streams.pads[:, None].to(keys.device)
         slots = layer.slots or Slots.none(keys, keys)
         layer.attend(received(query, keys, real, seen, slots, scaling, self.plan.care.cap))
 
-    def _absorb(self, layer: DistinctLayer, index: int, length: int) -> None:
-        columns = layer.outside - self.plan.recent
-        if self.plan.merges and columns >= (1 if length > 1 else BLOCK):
+    def _absorb(self, length: int) -> None:
+        """After the last layer of a pass: old tokens into slots, and back within bounds."""
+        first = self.layers[0]
+        columns = first.outside - self.plan.recent
+        few = BLOCK if first.keys.is_cpu else BLOCK_ELSEWHERE
+        absorbs = self.plan.merges and columns >= (1 if length > 1 else few)
+        # Queries that come one by one wait, as their tokens do.
+        if absorbs or length > 1:
+            self._measure()
+        if absorbs:
             thresholds = self.sizing.now(self)
-            opened = absorb(layer, columns, self.plan, thresholds, lambda b: self.scale(index, b))
+            opened = absorb_all(self.layers, columns, self.plan, thresholds, self.metric)
             self.sizing.note(opened)
-        if index == len(self.layers) - 1:
-            self.sizing.settle(self)
+            self._share()
+        self.sizing.settle(self)
+
+    def _share(self) -> None:
+        """Hold once what is the same for all layers."""
+        first = self.layers[0]
+        for layer in self.layers[1:]:
+            if layer.is_initialized and layer.keys.device == first.keys.device:
+                layer.positions, layer.real = first.positions, first.real
+                if layer.moments is not None and first.moments is not None:
+                    layer.moments.count = first.moments.count
+
+    def _measure(self) -> None:
+        """No query waits to be measured."""
+        measure(self.layers)
+        self._share()
 
     # What is held
-
-    def scale(self, index: int, stream: int) -> Scale:
-        """The metric of a layer, for a stream."""
-        layer = self.layers[index]
-        if self.metric is not None:
-            return self.metric.scale(index, layer.keys.device)
-        assert layer.moments is not None
-        return layer.moments.scale(stream)
 
     @property
     def n_heads(self) -> int:
@@ -175,16 +185,17 @@ class DistinctCache(Cache):  # type: ignore[misc]
 
     def outside(self, stream: int) -> int:
         """Tokens of a stream that are not slots yet, without padding."""
-        real = self.layers[0].real
-        return 0 if real is None else int(real[stream].sum())
+        return 0 if self.streams is None else self.streams.outside(stream, self.layers[0].outside)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory behind every tensor held."""
+        self._measure()
         return summary.nbytes(self)
 
     def summary(self, stream: int = 0) -> summary.Summary:
         """What the cache holds; print it."""
+        self._measure()
         return summary.summarise(self, stream)
 
     def merged(self, tokens: Sequence[str], layer: int, head: int, stream: int = 0) -> str:
@@ -193,12 +204,15 @@ class DistinctCache(Cache):  # type: ignore[misc]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the cache to a safetensors file with a digest, whole or not at all."""
+        self._measure()
         saving.save(self, path)
 
     @staticmethod
     def load(path: str | os.PathLike[str], model: PreTrainedModel) -> DistinctCache:
         """Read a cache back for the model it was made with."""
-        return saving.load(path, model)
+        cache = saving.load(path, model)
+        cache._share()
+        return cache
 
     # What generate calls
 
@@ -217,6 +231,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
             assert first.positions is not None
             assert first.real is not None
             self.streams.crop(first.seen, first.positions, first.real)
+            self._share()
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Reorder streams, for beams."""
@@ -234,6 +249,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
     def _select(self, streams: Tensor) -> None:
         for layer in self.layers:
             layer.select(streams)
+        self._share()
         if self.streams is not None:
             self.streams.select(streams)
             self.sizing.select(streams.tolist())

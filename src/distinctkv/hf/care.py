@@ -1,12 +1,14 @@
-"""How carefully tokens are merged: by the attention they get, and by the length of the text."""
+"""How carefully tokens are merged: by the attention they get, how far apart, how long a text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from ..policy import check_real
 
 LENGTH = 1024  # tokens up to which a threshold is taken as it is
+HORIZON: float | None = None  # unless told
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +21,10 @@ class Care:
     ``spare``: this part of the tokens, those with the most attention, are never merged.
     ``cap``: a slot counts in attention as its tokens do, but as no more than this many.
     ``tighten``: beyond 1024 tokens the threshold falls with their number to this power.
+    ``horizon``: so many tokens apart counts as a squared distance of 1, twice as many as 4: what
+    is said again much later has a slot of its own. Say ``Care(horizon=1024)``.
+    ``attended``: the value of a slot is the mean of its tokens' values by the attention that each
+    got before it was merged, not the plain mean; this takes 4 bytes more for each slot.
 
     >>> Care(tighten=0.5).threshold(2.0, 4096)
     1.0
@@ -28,6 +34,8 @@ class Care:
     spare: float = 0.0
     cap: float | None = None
     tighten: float = 0.0
+    horizon: float | None = HORIZON
+    attended: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
@@ -46,11 +54,33 @@ class Care:
                     f"cap must be at least 1, got {self.cap}; 1 counts every slot once, None is off"
                 )
 
+        if self.horizon is not None:
+            check_real("horizon", self.horizon)
+            if not 0 < self.horizon < inf:
+                raise ValueError(
+                    f"horizon must be finite and greater than 0, got {self.horizon}; "
+                    "it is a number of tokens, None is off"
+                )
+        if not isinstance(self.attended, bool):
+            raise TypeError(
+                f"attended must be True or False, got {self.attended!r}; False means all tokens "
+                "of a slot alike"
+            )
+
+    @property
+    def weighs(self) -> bool:
+        """Whether distances depend on attention."""
+        return self.importance > 0 or self.spare > 0
+
     @property
     def watches(self) -> bool:
         """Whether attention must be measured."""
-        return self.importance > 0 or self.spare > 0
+        return self.weighs or self.attended
 
     def threshold(self, threshold: float, tokens: int) -> float:
         """The threshold for a text of so many tokens."""
         return threshold * float(min(1.0, LENGTH / max(tokens, 1)) ** self.tighten)
+
+
+# What lost least of the settings in benchmarks/llm; for it attention is computed twice.
+CAREFUL = Care(importance=0.25, horizon=512, attended=True)

@@ -77,13 +77,14 @@ def admit(
     layer = cache.layers[index]
     if index == 0:
         cache.arrival = _arrive(cache, layer, key, positions, mask)
+        cache.window = layer.grow(cache.arrival)
     arrival = cache.arrival
     if arrival is None or layer.seen != arrival.seen:
         raise BrokenForwardError(
             f"layer {index} has seen {layer.seen} tokens, layer 0 {arrival and arrival.seen}: "
             "a forward pass was cut short; reset() the cache and give the context again"
         )
-    return arrival.to(key.device)
+    return arrival
 
 
 def _arrive(
@@ -98,11 +99,27 @@ def _arrive(
             f"the first {layer.seen} tokens came under another attention, so their positions are "
             "not known; reset() the cache and begin again"
         )
-    frequencies = cache.anatomy.rotary.check(cache.frequencies)
+    frequencies, turning = cache.frequencies, _turning(cache)
+    if not _same(turning, cache.turning):
+        frequencies = cache.anatomy.rotary.check(frequencies)
     B, _, L, _ = key.shape
-    streams = cache.streams or Streams.start(B, key.device)
-    arrival = streams.admit(positions, mask, B, L)
+    streams = cache.streams or Streams.start(B)
+    arrival = streams.admit(positions.to(key.device), mask, B, L)
+    cache.turning = turning
     if cache.streams is None:
         cache.streams, cache.frequencies = streams, frequencies
         cache.sizing.start(B)
     return arrival
+
+
+def _turning(cache: DistinctCache) -> tuple[Tensor, int] | None:
+    """The model's tensor of frequencies, and how often it was written to, if that is known."""
+    now: Tensor = cache.anatomy.rotary.module.inv_freq  # type: ignore[assignment]
+    return None if now.is_inference() else (now, now._version)
+
+
+def _same(now: tuple[Tensor, int] | None, before: tuple[Tensor, int] | None) -> bool:
+    """Whether frequencies cannot have moved, so that nobody must wait to compare them."""
+    if now is None or before is None:
+        return False
+    return now[0] is before[0] and now[1] == before[1]

@@ -52,23 +52,27 @@ def received(
     return got
 
 
-def weights(got: Tensor, asked: Tensor, care: Care) -> Tensor:
-    """By what to multiply the distances of (H, L) tokens that ``asked`` (L,) queries saw.
+def weights(got: Tensor, asked: Tensor, care: Care, rest: Tensor | None = None) -> Tensor:
+    """By what to multiply the distances of (..., H, L) tokens that ``asked`` (..., L) queries saw.
 
-    Infinite for a token that is spared.
+    Infinite for a token that is spared; of (..., H, L) tokens that are not the ``rest``, none is.
 
     >>> got = torch.tensor([[8.0, 1.0, 2.0]])
     >>> weights(got, torch.tensor([2, 1, 2]), Care(importance=0.5, spare=0.1))
     tensor([[inf, 1., 1.]])
     """
-    mean = (got / asked.clamp(min=1)).clamp(min=LEAST)
+    mean = (got / asked.clamp(min=1)[..., None, :]).clamp(min=LEAST)
     heavy = mean**care.importance
-    spared = -int(-care.spare * mean.numel() // 1) if care.spare else 0
-    if spared:
-        heavy.view(-1)[mean.flatten().topk(spared).indices] = inf
-    return heavy
+    if not care.spare:
+        return heavy
+    rest = torch.ones_like(mean, dtype=torch.bool) if rest is None else rest
+    spared = (care.spare * rest.flatten(-2).sum(-1, keepdim=True).double()).ceil()
+    order = mean.masked_fill(~rest, -1.0).flatten(-2).argsort(-1, descending=True)
+    ranks = torch.arange(order.shape[-1], device=order.device).expand_as(order)
+    first = torch.zeros_like(order).scatter(-1, order, ranks) < spared
+    return heavy.masked_fill(first.view_as(heavy), inf)
 
 
-def reach(threshold: float, weight: Tensor) -> Tensor:
+def reach(threshold: float | Tensor, weight: Tensor) -> Tensor:
     """How near is near for tokens of some weight; below 0 for those that are spared."""
     return torch.where(weight.isinf(), -1.0, threshold / weight)

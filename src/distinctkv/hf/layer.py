@@ -11,10 +11,11 @@ from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
 from .errors import CropError
-from .metric import Moments, Scale
+from .measuring import measure
+from .metric import Moments
 from .rotary import Rotary
-from .slots import Padded, Slots
-from .streams import Arrival
+from .slots import Slots
+from .streams import Arrival, Outside
 
 
 class DistinctLayer(DynamicLayer):  # type: ignore[misc]
@@ -40,6 +41,8 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
         self.moments: Moments | None = None
         self.positions: Tensor | None = None  # (B, R)
         self.real: Tensor | None = None  # (B, R)
+        self.asked: list[Tensor] = []  # queries of the newest tokens, not measured yet
+        self.scaling = 1.0  # of their logits
         self.got: Tensor | None = None  # (B, H, R), attention, where tokens are weighed by it
         self.owner: Tensor | None = None  # (B, H, tokens absorbed), the slot of each token
 
@@ -87,6 +90,7 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
                 f"{remove} tokens cannot be taken back: the {self.seen - outside} before the last "
                 f"{outside} are slots now; crop fewer, or make the cache with a larger recent"
             )
+        del self.asked[max(len(self.asked) - remove, 0) :]
         left = slice(outside - remove)
         self.keys, self.values = self.keys[:, :, left].clone(), self.values[:, :, left].clone()
         if self.positions is not None and self.real is not None:
@@ -99,6 +103,7 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
         """Keep, repeat or reorder streams."""
         if not self.is_initialized:
             return
+        self.measure()
         streams = streams.to(self.keys.device)
         for name in ("keys", "values", "positions", "real", "got", "owner"):
             tensor = getattr(self, name)
@@ -137,15 +142,28 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
             return keys, values
         return torch.cat((self.keys, keys), 2), torch.cat((self.values, values), 2)
 
-    def put(self, keys: Tensor, values: Tensor, arrival: Arrival) -> None:
-        """Hold a window that ends with the tokens of this pass."""
-        self.hold(keys.detach(), values.detach())
+    def grow(self, arrival: Arrival) -> Outside:
+        """Positions of the window with new tokens at its end, and which of it is text."""
         positions, real = arrival.positions.to(torch.int32), arrival.real
         if self.positions is not None and self.real is not None:
             positions = torch.cat((self.positions, positions), 1)
             real = torch.cat((self.real, real), 1)
-        self.positions, self.real = positions, real
-        self.seen += arrival.positions.shape[1]
+        return Outside(positions, real)
+
+    def put(self, keys: Tensor, values: Tensor, outside: Outside) -> None:
+        """Hold a window that ends with the tokens of this pass."""
+        self.seen += keys.shape[2] - self.outside
+        self.hold(keys.detach(), values.detach())
+        self.positions, self.real = outside
+
+    def ask(self, query: Tensor, scaling: float) -> None:
+        """Remember the queries of the newest tokens until they are measured."""
+        self.asked.append(query.detach())
+        self.scaling = scaling
+
+    def measure(self) -> None:
+        """Add the queries that wait, and the values beside them, to the moments."""
+        measure([self])
 
     def attend(self, got: Tensor) -> None:
         """Add to the attention that the tokens of the window, (B, H, R), have got."""
@@ -157,10 +175,6 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
         """Have this window, and no more memory than it needs."""
         self.keys, self.values, self.is_initialized = _own(keys), _own(values), True
         self.dtype, self.device = keys.dtype, keys.device
-
-    def features(self, part: Padded, scale: Scale) -> Tensor:
-        """Where slots or tokens stand, (H, S, F)."""
-        return scale.features(self.rotary.unrotate(part.keys, part.positions), part.values)
 
 
 def _own(tensor: Tensor) -> Tensor:

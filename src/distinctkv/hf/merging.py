@@ -1,177 +1,173 @@
-"""How tokens become slots, and slots fewer slots."""
+"""Old tokens of the window into slots: all layers, streams and heads in a few steps."""
 
-# B streams, H key-value heads, L tokens, S slots, D key size, C value size
+# G layers of a group, B streams, H key-value heads, N = G B H, L tokens of each, S slots of each
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 import torch
 from torch import Tensor
 
 from .allocation import Allocation, allocate
-from .care import Care
-from .importance import reach, weights
+from .grouping import Group, groups
+from .importance import LEAST, reach, weights
 from .layer import DistinctLayer
-from .metric import Scale
+from .metric import Metric
 from .plan import Plan
-from .slots import Padded, Slots
+from .pooling import Part, pool
+from .slots import Slots
 
 
-def absorb(
-    layer: DistinctLayer,
+def absorb_all(
+    layers: Sequence[DistinctLayer],
     columns: int,
     plan: Plan,
     thresholds: Sequence[float | None],
-    scale: Callable[[int], Scale],
+    metric: Metric | None,
 ) -> Tensor:
-    """Turn the oldest ``columns`` of the window into slots; how many heads opened one, (B, L).
+    """Turn the oldest ``columns`` of each window into slots; how many heads opened one, (B, L).
 
     With no threshold yet, each token opens a slot of its own.
     """
-    sinks, decay = plan.sinks, plan.surprise.decay if plan.surprise else 1.0
-    old = layer.slots or Slots.none(layer.keys, layer.values)
-    opened = torch.zeros(len(layer.keys), columns, device=layer.keys.device)
-    streams, owners = [], []
-    for stream, threshold in enumerate(thresholds):
-        tokens, real = _tokens(layer, stream, columns)
-        slots = old.padded(stream)
-        held = int(slots.lengths.min())
-        # Sinks are the first tokens of a stream, so before they are full there is nothing else.
-        n_sinks = min(max(sinks - held, 0), tokens.keys.shape[1])
-        slots, first = _open(slots, tokens.part(slice(n_sinks)), decay)
-        rest = _weigh(layer, stream, tokens.part(slice(n_sinks, None)), real[n_sinks:], plan.care)
-        if threshold is None:
-            slots, choice = _open(slots, rest, decay)
-        else:
-            choice = _choose(layer, slots, rest, sinks, threshold, scale(stream))
-            slots = slots.take(rest, choice, decay)
-        opened[stream, real] = torch.cat((first.opened, choice.opened), 1).float().sum(0)
-        streams.append(slots.flat())
-        owners.append((real, torch.cat((first.owner, choice.owner), 1)))
-    layer.slots = _lean(Slots.join(streams), layer)
-    _trace(layer, owners, columns)
-    _shorten(layer, columns)
+    total: Tensor | None = None
+    for numbers in groups(layers, columns):
+        group = Group(layers, numbers, metric, plan.care.horizon)
+        opened = _absorb(group, columns, plan, thresholds)
+        total = opened if total is None else total + opened.to(total.device)
+    assert total is not None
+    return total
+
+
+def _absorb(group: Group, columns: int, plan: Plan, thresholds: Sequence[float | None]) -> Tensor:
+    real = group.layers[0].real
+    assert real is not None
+    present = group.streams(real[:, :columns])
+    # The number of a token among those of its stream that are not slots yet.
+    order = group.streams(real[:, :columns].cumsum(1) - 1)
+    sink = present & (order + group.lengths()[:, None] < plan.sinks)
+    weight = _weights(group, plan, present & ~sink)
+    tokens = _tokens(group, columns, plan, weight)
+    if all(at is None for at in thresholds):
+        lengths = group.lengths()
+        owner = torch.where(present, lengths[:, None] + order, -1)
+        choice, wrong = Allocation(owner, present, lengths + present.sum(1)), None
+    else:
+        known = [-1.0 if at is None else at for at in thresholds]
+        at = group.streams(torch.tensor(known, device=present.device))[:, None]
+        near = at.expand(present.shape) if weight is None else reach(at, weight)
+        choice, wrong = _choose(group, tokens, present, near.masked_fill(sink, -1.0), plan.sinks)
+    _take(group, tokens, choice, wrong, plan.surprise.decay if plan.surprise else 1.0)
+    _trace(group, choice)
+    _shorten(group, columns)
+    opened: Tensor = group.each(choice.opened).sum((0, 2)).float()
     return opened
 
 
-def regroup(
-    layer: DistinctLayer, stream: int, sinks: int, threshold: float, scale: Scale
-) -> Allocation:
-    """How the slots of a stream merge among themselves, at a larger threshold than made them."""
-    slots = _slots(layer).padded(stream)
-    fixed, rest = slots.part(slice(sinks)), slots.part(slice(sinks, None))
-    return _choose(layer, fixed, rest, sinks, threshold, scale)
+def _weights(group: Group, plan: Plan, rest: Tensor) -> Tensor | None:
+    """What the tokens weigh, (N, L), where attention makes them differ."""
+    got = [layer.got for layer in group.layers if layer.got is not None]
+    real = group.layers[0].real
+    if not got or real is None or not plan.care.weighs:
+        return None
+    L = rest.shape[1]
+    asked = real.flip(1).cumsum(1).flip(1)[:, :L]
+    rest = group.each(rest)
+    weight = weights(torch.stack(got)[..., :L], asked, plan.care, rest)
+    return torch.where(rest, weight, 1.0).flatten(0, 2)
 
 
-def coarsen(layer: DistinctLayer, stream: int, sinks: int, choice: Allocation) -> None:
-    """Merge them so."""
-    slots = _slots(layer).padded(stream)
-    fixed = slots.part(slice(sinks))
-    merged = fixed.take(slots.part(slice(sinks, None)), choice)
-    H = len(choice.owner)
-    stay = torch.arange(fixed.keys.shape[1], device=choice.owner.device).expand(H, -1)
-    _replace(layer, stream, merged.flat(), torch.cat((stay, choice.owner), 1))
+def _tokens(group: Group, columns: int, plan: Plan, weight: Tensor | None) -> Slots:
+    """The oldest tokens as slots of one, padding too."""
+    layers, N, L = group.layers, group.n_heads, columns
+    first = layers[0]
+    assert first.positions is not None
+    keys = torch.stack([layer.keys[:, :, :L] for layer in layers]).view(N * L, -1)
+    values = torch.stack([layer.values[:, :, :L] for layer in layers]).view(N * L, -1)
+    ones = torch.ones(N * L, dtype=torch.int32, device=group.device)
+    positions = group.streams(first.positions[:, :L]).flatten()
+    usage = ones.float() if first.usage else ones.new_zeros(0, dtype=torch.float32)
+    heavy = usage.new_zeros(0) if weight is None else weight.flatten()
+    got = _got(group, L) if plan.care.attended else heavy.new_zeros(0)
+    lengths = torch.full((len(layers) * group.B, group.H), L)
+    return Slots(keys, values, ones, positions, usage, heavy, got, lengths)
 
 
-def evict(layer: DistinctLayer, stream: int, keep: Tensor) -> None:
-    """Drop the slots of a stream that are not to ``keep``, (H, S)."""
-    slots = _slots(layer).padded(stream)
-    owner = torch.where(keep & (slots.counts > 0), keep.cumsum(1) - 1, -1)
-    _replace(layer, stream, slots.flat(keep), owner)
-
-
-def _tokens(layer: DistinctLayer, stream: int, columns: int) -> tuple[Padded, Tensor]:
-    """The real tokens among the oldest of a stream, as slots of one token each."""
-    assert layer.positions is not None
-    assert layer.real is not None
-    real = layer.real[stream, :columns]
-    real = torch.arange(columns, device=real.device)[real]
-    keys, values = layer.keys[stream][:, real], layer.values[stream][:, real]
-    H, L = keys.shape[:2]
-    ones = torch.ones(H, L, dtype=torch.int32, device=keys.device)
-    positions = layer.positions[stream, real].expand(H, L)
-    return Padded(keys, values, ones, positions, ones.float(), ones.float()), real
-
-
-def _weigh(
-    layer: DistinctLayer, stream: int, tokens: Padded, columns: Tensor, care: Care
-) -> Padded:
-    """The tokens that stand in some columns of the window, with the weight of their attention."""
-    if layer.got is None or layer.real is None:
-        return tokens
-    asked = layer.real[stream].flip(0).cumsum(0).flip(0)[columns]
-    return replace(tokens, weight=weights(layer.got[stream][:, columns], asked, care))
-
-
-def _open(slots: Padded, tokens: Padded, decay: float) -> tuple[Padded, Allocation]:
-    """A slot for each token."""
-    L = tokens.keys.shape[1]
-    new = slots.lengths[:, None] + torch.arange(L, device=tokens.keys.device)
-    choice = Allocation(new, torch.ones_like(new, dtype=torch.bool), slots.lengths + L)
-    return slots.take(tokens, choice, decay), choice
+def _got(group: Group, columns: int) -> Tensor:
+    """Attention that the oldest tokens got, (N L,), never nothing: it is divided by."""
+    got = [layer.got[..., :columns] for layer in group.layers if layer.got is not None]
+    return torch.stack(got).flatten().clamp(min=LEAST)
 
 
 def _choose(
-    layer: DistinctLayer, slots: Padded, tokens: Padded, sinks: int, threshold: float, scale: Scale
-) -> Allocation:
-    there, here = layer.features(slots, scale), layer.features(tokens, scale)
-    if not bool(here.isfinite().all()):
+    group: Group, tokens: Slots, present: Tensor, near: Tensor, sinks: int
+) -> tuple[Allocation, Tensor]:
+    """Where the tokens go, and whether there was anything that is not finite."""
+    scale = group.scale()
+    first, G = group.layers[0], len(group.layers)
+    assert first.positions is not None
+    N, L = present.shape
+    # Turned back all at once: the positions are those of the streams, whatever the layer and head.
+    keys = tokens.keys.view(G, group.B, group.H, L, -1)
+    keys = first.rotary.unrotate(keys, first.positions[:, None, :L]).view(N, L, -1)
+    places = group.places(tokens.positions.view(N, L))
+    here = scale.features(keys, tokens.values.view(N, L, -1), places)
+    there = group.slots(scale) if len(group.held) else here[:, :0]
+    joinable = group.held.there() & group.weight().isfinite()
+    joinable[:, :sinks] = False
+    # Padding may hold anything.
+    here.masked_fill_(~present[..., None], 0.0)
+    wrong = ~torch.linalg.vector_norm(here, inf).isfinite()
+    return allocate(here, present, there, joinable, group.lengths(), near), wrong
+
+
+def _take(
+    group: Group, tokens: Slots, choice: Allocation, wrong: Tensor | None, decay: float
+) -> None:
+    """Give the layers the slots that follow from a choice."""
+    # The one time that the device is waited for.
+    told = choice.lengths if wrong is None else torch.cat((choice.lengths, wrong.long()[None]))
+    lengths = told.cpu()
+    if wrong is not None and bool(lengths[-1]):
         raise FloatingPointError(
             "the model gave keys or values that are not finite; load it in a type of wider range, "
             "bfloat16 or float32, and reset() the cache"
         )
-    joinable = (slots.counts > 0) & slots.weight.isfinite()
-    joinable[:, :sinks] = False
-    near = reach(threshold, tokens.weight)
-    return allocate(here, tokens.counts > 0, there, joinable, slots.lengths, near)
+    held, N = group.held, group.n_heads
+    starts = choice.lengths.cumsum(0) - choice.lengths
+    to = torch.where(choice.owner >= 0, starts[:, None] + choice.owner, -1).flatten()
+    if len(tokens.usage):
+        here = choice.owner >= 0
+        ages = here.flip(1).cumsum(1).flip(1) - 1
+        tokens = replace(tokens, usage=(decay ** ages.float()).flatten())
+        faded = decay ** here.sum(1).float()
+        held = replace(held, usage=held.usage * faded[held.rows()]) if len(held) else held
+    parts = [Part(tokens, to, choice.opened.flatten())]
+    if len(held):
+        stay = starts[held.rows()] + held.places()
+        parts.append(Part(held, stay, None))
+    group.give(pool(parts, lengths[:N].clone().view(held.lengths.shape)))
 
 
-def _slots(layer: DistinctLayer) -> Slots:
-    assert layer.slots is not None
-    return layer.slots
-
-
-def _lean(slots: Slots, layer: DistinctLayer) -> Slots:
-    """Without usage where nothing is ever evicted for want of it, nor weights that are all 1."""
-    none = slots.usage.new_zeros(0)
-    slots = slots if layer.usage else replace(slots, usage=none)
-    return slots if layer.got is not None else replace(slots, weight=none)
-
-
-def _replace(layer: DistinctLayer, stream: int, slots: Slots, moved: Tensor) -> None:
-    """Put new slots in place of a stream's; old slot i of head h is ``moved[h, i]`` now."""
-    old = _slots(layer)
-    parts = [old.stream(i) for i in range(len(old.lengths))]
-    parts[stream] = _lean(slots, layer)
-    layer.slots = Slots.join(parts)
-    if layer.owner is not None:
-        owner = layer.owner[stream]
-        gone = owner < 0
-        new = moved.gather(1, owner.clamp(min=0).long()).masked_fill(gone, -1)
-        layer.owner = layer.owner.index_copy(
-            0, torch.tensor([stream], device=owner.device), new[None].to(owner.dtype)
-        )
-
-
-def _trace(layer: DistinctLayer, owners: list[tuple[Tensor, Tensor]], columns: int) -> None:
-    if not layer.trace:
+def _trace(group: Group, choice: Allocation) -> None:
+    if not group.layers[0].trace:
         return
-    B, H = layer.keys.shape[:2]
-    new = torch.full((B, H, columns), -1, dtype=torch.int32, device=layer.keys.device)
-    for stream, (real, owner) in enumerate(owners):
-        new[stream][:, real] = owner.to(torch.int32)
-    layer.owner = new if layer.owner is None else torch.cat((layer.owner, new), 2)
+    for layer, new in zip(group.layers, group.each(choice.owner.to(torch.int32)), strict=True):
+        layer.owner = new if layer.owner is None else torch.cat((layer.owner, new), 2)
 
 
-def _shorten(layer: DistinctLayer, columns: int) -> None:
-    """Let go of the oldest columns of the window; a clone, so that their memory goes too."""
-    assert layer.positions is not None
-    assert layer.real is not None
-    layer.keys = layer.keys[:, :, columns:].clone()
-    layer.values = layer.values[:, :, columns:].clone()
-    layer.positions = layer.positions[:, columns:].clone()
-    layer.real = layer.real[:, columns:].clone()
-    if layer.got is not None:
-        layer.got = layer.got[..., columns:].clone()
+def _shorten(group: Group, columns: int) -> None:
+    """Let go of the oldest columns of the windows; copies, so that their memory goes too."""
+    layers = group.layers
+    first = layers[0]
+    assert first.positions is not None
+    assert first.real is not None
+    keys = torch.stack([layer.keys[:, :, columns:] for layer in layers])
+    values = torch.stack([layer.values[:, :, columns:] for layer in layers])
+    positions, real = first.positions[:, columns:].clone(), first.real[:, columns:].clone()
+    for layer, key, value in zip(layers, keys, values, strict=True):
+        layer.keys, layer.values, layer.positions, layer.real = key, value, positions, real
+        if layer.got is not None:
+            layer.got = layer.got[..., columns:].clone()

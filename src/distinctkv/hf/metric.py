@@ -12,29 +12,40 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from math import isqrt
+from math import isqrt, nan
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from .. import snapshot
+from ..nn.exact import product_type
 from .anatomy import Anatomy, same_model
 
 KIND = "qmv metric"
-JITTER = 1e-6
+JITTER = 3e-5  # of the mean diagonal: more than float32 leaves of what should be zero
+BLOCK = 512  # tokens whose products are summed in float32, before sums are in float64
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     """The metric of one layer: a factor of M for the keys, a size for the values."""
 
-    factor: Tensor  # (H, D, D)
+    factor: Tensor  # (H, D, D), or with heads of several streams and layers
     size: Tensor  # (H,)
 
-    def features(self, keys: Tensor, values: Tensor) -> Tensor:
-        """Features (H, L, D + C) of keys before rotation and of values."""
-        return torch.cat((keys @ self.factor, values.float() / self.size[:, None, None]), dim=-1)
+    def features(self, keys: Tensor, values: Tensor, places: Tensor | None = None) -> Tensor:
+        """Features (H, L, D + C) of keys before rotation and of values.
+
+        One number more where ``places`` (H, L) are given: those.
+        """
+        D, both = keys.shape[-1], keys.shape[-1] + values.shape[-1]
+        made = keys.new_empty(*keys.shape[:2], both + (places is not None))
+        torch.bmm(keys, self.factor, out=made[..., :D])
+        torch.div(values, self.size[:, None, None], out=made[..., D:both])
+        if places is not None:
+            made[..., both] = places
+        return made
 
 
 @dataclass(slots=True)
@@ -55,16 +66,26 @@ class Moments:
             torch.zeros(batch, **like),
         )
 
+    @classmethod
+    def of(cls, queries: Tensor, values: Tensor, real: Tensor, scaling: float) -> Self:
+        """Of (..., B, H G, L, D) unrotated queries and (..., B, H, L, C) values of real tokens.
+
+        ``real`` (B, L) says which are text; the queries of others are zeros. With layers in front
+        the moments have them in front.
+        """
+        D = queries.shape[-1]
+        each = _products(queries).view(*values.shape[:-2], -1, D, D)
+        rows, columns = _triangle(D, queries.device)
+        moment = each.sum(-3)[..., rows, columns] * (scaling**2 / each.shape[-3])
+        kind = torch.promote_types(values.dtype, torch.float32)
+        sizes = torch.linalg.vector_norm(values, dim=-1, dtype=kind).double().square()
+        return cls(moment, torch.where(real[:, None], sizes, 0.0).sum(-1), real.sum(-1).double())
+
     def add(self, queries: Tensor, values: Tensor, real: Tensor, scaling: float) -> None:
         """Take in (B, H G, L, D) unrotated queries and (B, H, L, C) values of ``real`` tokens."""
-        B, H = self.values.shape
-        queries = queries.double() * real[:, None, :, None] * scaling
-        queries = queries.view(B, H, -1, queries.shape[-1])
-        groups = queries.shape[2] / real.shape[1]
-        rows, columns = _triangle(queries.shape[-1], queries.device)
-        self.queries = self.queries + (queries.mT @ queries / groups)[..., rows, columns]
-        self.values = self.values + (values.double().square().sum(-1) * real[:, None]).sum(-1)
-        self.count = self.count + real.sum(-1)
+        queries = torch.where(real[:, None, :, None], queries.float(), 0.0)
+        total = self.plus(Moments.of(queries, values, real, scaling))
+        self.queries, self.values, self.count = total.queries, total.values, total.count
 
     def plus(self, other: Moments) -> Moments:
         """Both, of as many streams."""
@@ -80,6 +101,14 @@ class Moments:
         """The metric of one stream, from what it has seen."""
         count = self.count[stream].clamp(min=1)
         return Scale(_factor(self.queries[stream] / count), _size(self.values[stream] / count))
+
+    @staticmethod
+    def scales(layers: list[Moments]) -> Scale:
+        """The metric of N layers and all their streams, (N B H, D, D) and (N B H,)."""
+        count = torch.stack([layer.count for layer in layers]).clamp(min=1)[..., None]
+        queries = torch.stack([layer.queries for layer in layers]) / count[..., None]
+        values = torch.stack([layer.values for layer in layers]) / count
+        return Scale(_factor(queries.flatten(0, 2)), _size(values.flatten()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,9 +128,14 @@ class Metric:
         factors = torch.stack([_factor(part).cpu() for part in queries])
         return cls(factors, torch.stack([_size(part).cpu() for part in values]), anatomy.identity)
 
-    def scale(self, layer: int, device: torch.device) -> Scale:
-        """The metric of one layer."""
-        return Scale(self.factors[layer].to(device), self.sizes[layer].to(device))
+    def scales(self, layers: list[int], batch: int, device: torch.device) -> Scale:
+        """The metric of some layers for as many streams each, as `Moments.scales` gives it."""
+        factors, sizes = self.factors[layers].to(device), self.sizes[layers].to(device)
+        factors = factors[:, None].expand(-1, batch, -1, -1, -1)
+        return Scale(
+            factors.reshape(-1, *factors.shape[3:]),
+            sizes[:, None].expand(-1, batch, -1).reshape(-1),
+        )
 
     def check(self, anatomy: Anatomy) -> None:
         """Refuse a metric of another model."""
@@ -121,6 +155,22 @@ class Metric:
         )
 
 
+def _products(queries: Tensor) -> Tensor:
+    """Sums of q q' over (..., L, D) queries, (..., D, D) in float64.
+
+    Each block of each head is a product by itself: there are more of them than processors.
+    """
+    *heads, L, D = queries.shape
+    total = torch.zeros(*heads, D, D, dtype=torch.float64, device=queries.device)
+    whole = L - L % BLOCK
+    for part, size in ((queries[..., :whole, :], BLOCK), (queries[..., whole:, :], L - whole)):
+        if part.numel():
+            blocks = part.reshape(-1, size, D).to(product_type(part))
+            found = torch.bmm(blocks.mT, blocks).view(*heads, -1, D, D)
+            total += found.sum(-3, dtype=torch.float64)
+    return total
+
+
 def _triangle(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     rows, columns = torch.tril_indices(size, size, device=device)
     return rows, columns
@@ -134,8 +184,10 @@ def _factor(triangle: Tensor) -> Tensor:
     moment[..., rows, columns] = moment[..., columns, rows] = triangle
     mean = moment.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None].clamp(min=1e-12)
     eye = torch.eye(moment.shape[-1], dtype=moment.dtype, device=moment.device)
-    factor: Tensor = torch.linalg.cholesky(moment + JITTER * mean * eye).float()
-    return factor
+    # Whether it failed is not waited for: features that are not finite are refused.
+    factor, failed = torch.linalg.cholesky_ex(moment + JITTER * mean * eye)
+    made: Tensor = factor.masked_fill((failed != 0)[..., None, None], nan).float()
+    return made
 
 
 def _size(square: Tensor) -> Tensor:

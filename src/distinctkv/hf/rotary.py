@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import torch
 from torch import Tensor, nn
 
@@ -48,15 +50,29 @@ class Rotary:
         """The rope type, as transformers names it."""
         return str(getattr(self.module, "rope_type", "default"))
 
-    def unrotate(self, keys: Tensor, positions: Tensor) -> Tensor:
-        """(..., L, D) keys or queries without the turn of their (..., L) positions, in float32."""
+    def unrotate(self, keys: Tensor, positions: Tensor, real: Tensor | None = None) -> Tensor:
+        """(..., L, D) keys or queries without the turn of their (..., L) positions, in float32.
+
+        Zeros for what is not ``real``, of the shape of the positions.
+        """
+        # As the model computes it, in float32; once for all heads and layers at a position.
         angles = positions[..., None].float() * self.frequencies.to(keys.device)
         scale = float(getattr(self.module, "attention_scaling", 1.0))
-        cos, sin = angles.cos() / scale, angles.sin() / scale
+        cos, sin = angles.cos(), angles.sin_()
+        if scale != 1.0:
+            cos, sin = cos / scale, sin / scale
+        if keys.is_cuda and find_spec("triton") is not None:
+            from .turning import unturn
+
+            with torch.cuda.device(keys.device):
+                return unturn(keys, cos, sin, real)
         half = angles.shape[-1]
-        keys = keys.float()
-        first, second, rest = keys[..., :half], keys[..., half : 2 * half], keys[..., 2 * half :]
-        return torch.cat(
-            (first * cos + second * sin, second * cos - first * sin, rest),
-            dim=-1,
+        first, second = keys[..., :half], keys[..., half : 2 * half]
+        # Each number is read as it is and written once or twice: this is a pass over all tokens.
+        made = torch.empty(keys.shape, dtype=torch.float32, device=keys.device)
+        torch.mul(first, cos, out=made[..., :half]).addcmul_(second.float(), sin)
+        torch.mul(second, cos, out=made[..., half : 2 * half]).addcmul_(
+            first.float(), sin, value=-1
         )
+        made[..., 2 * half :] = keys[..., 2 * half :]
+        return made if real is None else made.masked_fill_(~real[..., None], 0.0)

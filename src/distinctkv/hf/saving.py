@@ -97,6 +97,8 @@ def _fill(layer: DistinctLayer, parts: dict[str, Tensor], seen: int) -> None:
     for name in WINDOW[2:]:
         setattr(layer, name, parts.get(name))
     if "slots.keys" in parts:
+        # Files from before values could be meant by attention have no such thing.
+        parts.setdefault("slots.got", torch.zeros(0, device=layer.device))
         flat = {name: parts[f"slots.{name}"] for name in FLAT}
         layer.slots = Slots(**flat, lengths=parts["slots.lengths"].cpu())
     if "moments.count" in parts:

@@ -4,23 +4,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from math import inf, log
-from typing import TYPE_CHECKING
+from itertools import count
+from math import exp, inf, log
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .allocation import Allocation
-from .merging import coarsen, evict, regroup
+from .coarsening import Regrouping, evict_least_used
+from .grouping import Group, groups
 from .plan import Plan
 
 if TYPE_CHECKING:
     from .cache import DistinctCache
 
 CLOSE = 0.98  # a search ends when this part of the slots allowed is used
-AIM = 0.99  # halfway between that and all
+ROUGH = 0.95  # the same of a search that only guesses where to begin,
+EVERY = 4  # in one layer of so many, where there are
+WORTH = 2**20  # slots
 FAR = 16.0  # a search goes no further than by this factor at a time,
 LEAST, MOST = 1e-9, 1e12  # and not beyond these thresholds
 SLACK = 0.95  # a budget that is met again and again is met with some room
@@ -46,7 +49,7 @@ class Sizing:
 
     def now(self, cache: DistinctCache) -> list[float | None]:
         """The threshold of each stream at its present length."""
-        if self.plan.searches:
+        if self.plan.searches or not self.plan.care.tighten:
             return self.thresholds
         return [
             None if at is None else self.plan.care.threshold(at, cache.tokens(stream))
@@ -62,32 +65,57 @@ class Sizing:
         opened, self.opened = self.opened, None
         if opened is None:
             return
-        for stream in range(len(self.thresholds)):
-            if self.plan.searches:
-                self._search(cache, stream)
-            elif self.plan.surprise:
-                self._heat(cache, stream, opened[stream])
+        if self.plan.searches:
+            self._search(cache)
+        elif self.plan.surprise:
+            extra = [self._heat(cache, stream, row) for stream, row in enumerate(opened.tolist())]
+            if max(extra) > 0:
+                evict_least_used(cache.layers, extra, self.plan.sinks)
 
-    def _search(self, cache: DistinctCache, stream: int) -> None:
-        """Merge slots until the stream holds what it may."""
-        allowed, held = self._allowed(cache, stream), cache.n_slots(stream)
-        if held <= allowed:
+    def _search(self, cache: DistinctCache) -> None:
+        """Merge slots until each stream holds what it may; all streams look at the same time."""
+        goals = {}
+        for stream, before in enumerate(self.thresholds):
+            allowed = self._allowed(cache, stream)
+            if cache.n_slots(stream) > allowed:
+                goals[stream] = allowed if before is None else int(SLACK * allowed)
+        if not goals:
             return
-        before, sinks = self.thresholds[stream], self.plan.sinks
-        goal = allowed if before is None else int(SLACK * allowed)
-        scales = [cache.scale(index, stream) for index in range(len(cache.layers))]
+        walks = {
+            stream: search(goals[stream], *guess)
+            for stream, guess in self._guesses(cache, goals).items()
+        }
+        regroupings = self._regroupings(cache, groups(cache.layers))
+        found = _walk(walks, lambda at: [r.look(at).tolist() for r in regroupings])
+        for regrouping in regroupings:
+            regrouping.coarsen({stream: end.look for stream, end in found.items()})
+        for stream, end in found.items():
+            self.thresholds[stream] = max(end.threshold, self.thresholds[stream] or 0.0)
 
-        looks: dict[float, list[Allocation]] = {}
+    def _regroupings(self, cache: DistinctCache, parts: list[list[int]]) -> list[Regrouping]:
+        made = [Group(cache.layers, part, cache.metric, self.plan.care.horizon) for part in parts]
+        return [Regrouping(group, self.plan.sinks, alone=len(made) == 1) for group in made]
 
-        def slots(at: float) -> int:
-            pairs = zip(cache.layers, scales, strict=True)
-            looks[at] = [regroup(layer, stream, sinks, at, scale) for layer, scale in pairs]
-            return sum(int(choice.lengths.sum()) for choice in looks[at])
-
-        threshold = least_threshold(slots, goal, before or 1.0)
-        for layer, choice in zip(cache.layers, looks[threshold], strict=True):
-            coarsen(layer, stream, sinks, choice)
-        self.thresholds[stream] = max(threshold, before or 0.0)
+    def _guesses(
+        self, cache: DistinctCache, goals: dict[int, int]
+    ) -> dict[int, tuple[float, float]]:
+        """Where to begin, and how fast slots fall there: from some layers, if nothing is known."""
+        known = {stream: (self.thresholds[stream] or 1.0, 1.0) for stream in goals}
+        n_layers = len(cache.layers)
+        some = list(range(1, n_layers, max(EVERY, len(groups(cache.layers)))))
+        devices = {cache.layers[number].keys.device for number in some}
+        if any(self.thresholds[stream] for stream in goals) or len(some) < 2 or len(devices) > 1:
+            return known
+        # A look at few slots waits for the device, and one at fewer as long.
+        if devices != {torch.device("cpu")} and sum(map(cache.n_slots, goals)) < WORTH:
+            return known
+        walks = {
+            stream: search(goal * len(some) // n_layers, *known[stream], ROUGH)
+            for stream, goal in goals.items()
+        }
+        (few,) = self._regroupings(cache, [some])
+        found = _walk(walks, lambda at: [few.look(at).tolist()])
+        return {stream: (end.threshold, end.fall) for stream, end in found.items()}
 
     def _allowed(self, cache: DistinctCache, stream: int) -> int:
         """Slots that the plan leaves beside the tokens outside, over all layers and heads."""
@@ -99,60 +127,97 @@ class Sizing:
         # A head cannot do with less than its sinks and one slot.
         return max(int(each * heads), heads * (min(self.plan.sinks, seen) + 1))
 
-    def _heat(self, cache: DistinctCache, stream: int, opened: Tensor) -> None:
-        """Approach II of the paper, over all heads: a budget by temperature, least used go."""
+    def _heat(self, cache: DistinctCache, stream: int, opened: list[float]) -> int:
+        """Approach II of the paper, over all heads: slots beyond a budget by temperature."""
         surprise = self.plan.surprise
         assert surprise is not None
         temperature = self.temperatures[stream]
-        for share in (opened / cache.n_heads).tolist():
-            temperature += surprise.rate * (share - temperature)
+        for n_heads in opened:
+            temperature += surprise.rate * (n_heads / cache.n_heads - temperature)
         self.temperatures[stream] = temperature
         each = surprise.base + surprise.gain * temperature - cache.outside(stream)
-        extra = cache.n_slots(stream) - int(each * cache.n_heads)
-        if extra > 0:
-            _evict_least_used(cache, stream, extra, self.plan.sinks)
+        return cache.n_slots(stream) - int(each * cache.n_heads)
+
+
+class End(NamedTuple):
+    """Where a search ended: the look that tried it, and by what power slots fall there."""
+
+    threshold: float
+    look: int
+    fall: float
 
 
 def least_threshold(slots: Callable[[float], int], goal: int, start: float = 1.0) -> float:
     """The least threshold, to a few per cent, that leaves at most ``goal`` slots.
 
-    Each look at ``slots`` is a pass over all tokens, so the next is where a power law through the
-    last two would just meet the goal; the first guess is that slots fall as the threshold grows.
+    Each look at ``slots`` is a pass over all tokens, so the next is where a power law through two
+    looks would just meet the goal; the first guess is that slots fall as the threshold grows.
 
     >>> round(least_threshold(lambda at: int(1000 / at), 100), 1)
     10.1
     """
-    low, high, at, left, fall = 0.0, inf, start, slots(start), 1.0
-    while not CLOSE * goal <= left <= goal and LEAST < at < MOST:
-        low, high = (at, high) if left > goal else (low, at)
-        if high <= 1.01 * low:
-            return high
-        to = at * min(max((max(left, 1) / (AIM * goal)) ** (1 / fall), 1 / FAR), FAR)
-        if low > 0 and high < inf:
-            to = min(max(to, low * (high / low) ** 0.1), low * (high / low) ** 0.9)
-        now = slots(to)
-        if now != left:
-            fall = min(max(log(max(left, 1) / max(now, 1)) / log(to / at), 0.25), 4.0)
-        at, left = to, now
-    return at if left <= goal else min(high, at)
+    walk = search(goal, start)
+    at = next(walk)
+    try:
+        while True:
+            at = walk.send(slots(at))
+    except StopIteration as end:
+        found: float = end.value[0]
+        return found
 
 
-def _evict_least_used(cache: DistinctCache, stream: int, extra: int, sinks: int) -> None:
-    """Drop slots of a stream wherever they are used least."""
-    usages = []
-    for layer in cache.layers:
-        assert layer.slots is not None
-        slots = layer.slots.padded(stream)
-        there = slots.counts > 0
-        there[:, :sinks] = False
-        usages.append(slots.usage.masked_fill(~there, float("inf")).cpu())
-    flat = torch.cat([usage.flatten() for usage in usages])
-    extra = min(extra, int(flat.isfinite().sum()))
-    gone = torch.zeros_like(flat, dtype=torch.bool)
-    # Stable: of two slots used alike the older layer, head and slot goes, always the same.
-    gone[flat.sort(stable=True).indices[:extra]] = True
-    for layer, part in zip(
-        cache.layers, torch.split(gone, [u.numel() for u in usages]), strict=True
-    ):
-        keep = ~part.view(cache.anatomy.heads, -1).to(layer.keys.device)
-        evict(layer, stream, keep)
+def search(
+    goal: int, start: float, fall: float = 1.0, close: float = CLOSE
+) -> Generator[float, int, tuple[float, float]]:
+    """`least_threshold` turned round: it asks for the slots left at one threshold after another.
+
+    It ends with a threshold, and with the power by which slots ``fall`` there.
+    """
+    aim = log((1 + close) / 2 * goal)  # halfway between enough and all
+    low = high = None  # where there are too many slots, and where not: threshold, and both as logs
+    at, slow = start, 0
+    left = yield at
+    while not close * goal <= left <= goal and LEAST < at < MOST:
+        here = (at, log(at), log(max(left, 1)))
+        low, high = (here, high) if left > goal else (low, here)
+        if low is None or high is None:
+            gap = inf
+            to = here[1] + min(max((here[2] - aim) / fall, -log(FAR)), log(FAR))
+        else:
+            gap = high[1] - low[1]
+            if gap <= log(1.01):
+                return high[0], fall
+            # Halfway where the law has failed twice to halve what is left.
+            halve = slow == 2 or low[2] <= high[2]
+            part = 0.5 if halve else (low[2] - aim) / (low[2] - high[2])
+            to = low[1] + gap * min(max(part, 0.05), 0.95)
+        at = exp(to)
+        left = yield at
+        fall = min(max((here[2] - log(max(left, 1))) / (to - here[1]), 0.25), 32.0)
+        if low is not None and high is not None:
+            rest = high[1] - to if left > goal else to - low[1]
+            slow = 0 if slow == 2 or rest <= gap / 2 else slow + 1
+    return (at if left <= goal or high is None else high[0]), fall
+
+
+def _walk(
+    walks: dict[int, Generator[float, int, tuple[float, float]]],
+    look: Callable[[dict[int, float]], list[list[int]]],
+) -> dict[int, End]:
+    """Where each search ends."""
+    at = {stream: next(walk) for stream, walk in walks.items()}
+    tried: dict[tuple[int, float], int] = {}
+    found = {}
+    for number in count():
+        tried |= dict.fromkeys(at.items(), number)
+        left = [sum(each) for each in zip(*look(at), strict=True)]
+        for stream in list(at):
+            try:
+                at[stream] = walks[stream].send(left[stream])
+            except StopIteration as end:
+                threshold, fall = end.value
+                found[stream] = End(threshold, tried[stream, threshold], fall)
+                del at[stream]
+        if not at:
+            break
+    return found

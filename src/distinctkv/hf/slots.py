@@ -5,15 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from .allocation import Allocation
-
-FLAT = ("keys", "values", "counts", "positions", "usage", "weight")
+FLAT = ("keys", "values", "counts", "positions", "usage", "weight", "got")
+HELD = (*FLAT, "lengths")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,51 +25,16 @@ class Padded:
     positions: Tensor  # (H, S)
     usage: Tensor  # (H, S)
     weight: Tensor  # (H, S), what distances are multiplied by; infinite if nothing may join
+    got: Tensor  # (H, S)
 
     @property
     def lengths(self) -> Tensor:
         """Slots of each head."""
         return (self.counts > 0).sum(1)
 
-    def part(self, columns: slice) -> Padded:
-        """Some of the columns."""
-        return Padded(*(getattr(self, name)[:, columns] for name in FLAT))
-
     def widen(self, width: int) -> Padded:
         """The same with room for more."""
         return Padded(*(_widen(getattr(self, name), width) for name in FLAT))
-
-    def take(self, tokens: Padded, choice: Allocation, decay: float = 1.0) -> Padded:
-        """These slots after tokens, or other slots, joined them or opened new ones.
-
-        A slot keeps the key and position of its first token; its value is the mean of all. Usage
-        fades by ``decay`` with each column.
-        """
-        wide = self.widen(max(int(choice.lengths.max()), self.keys.shape[1]))
-        head, column = choice.opened.nonzero(as_tuple=True)
-        slot = choice.owner[head, column]
-        keys, positions = wide.keys.clone(), wide.positions.clone()
-        keys[head, slot] = tokens.keys[head, column]
-        positions[head, slot] = tokens.positions[head, column]
-        owner = choice.owner.clamp(min=0)  # what is not there has a count of 0
-        counts = wide.counts.scatter_add(1, owner, tokens.counts)
-        total = wide.values.float() * wide.counts[..., None]
-        added = tokens.values.float() * tokens.counts[..., None]
-        total = total.scatter_add(1, owner[..., None].expand_as(added), added)
-        values = (total / counts.clamp(min=1)[..., None]).to(wide.values.dtype)
-        L = owner.shape[1]
-        ages = decay ** torch.arange(L - 1, -1, -1, device=keys.device)
-        usage = (wide.usage * decay**L).scatter_add(1, owner, tokens.usage * ages)
-        # A slot weighs what the weightiest of its tokens does.
-        heavy = torch.where(tokens.counts > 0, tokens.weight, 0.0)
-        weight = wide.weight.scatter_reduce(1, owner, heavy, "amax")
-        return Padded(keys, values, counts, positions, usage, weight)
-
-    def flat(self, keep: Tensor | None = None) -> Slots:
-        """The slots end to end, those to ``keep`` (H, S) if not all."""
-        there = self.counts > 0 if keep is None else (self.counts > 0) & keep
-        lengths = there.sum(1)[None].cpu()
-        return Slots(**{name: getattr(self, name)[there] for name in FLAT}, lengths=lengths)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +47,9 @@ class Slots:
     positions: Tensor  # (N,) int32, of the first token
     usage: Tensor  # (N,) float32, or (0,) where nothing is ever evicted
     weight: Tensor  # (N,) float32, or (0,) where all tokens weigh the same
+    got: Tensor  # (N,) float32, attention by which values are meant, or (0,) where it is not
     lengths: Tensor  # (B, H) int64, on the CPU
+    _bounds: list[Tensor] = field(default_factory=list, init=False, repr=False)
 
     @classmethod
     def none(cls, keys: Tensor, values: Tensor) -> Self:
@@ -96,6 +62,7 @@ class Slots:
             torch.zeros(0, dtype=torch.int32, device=keys.device),
             torch.zeros(0, dtype=torch.float32, device=keys.device),
             torch.zeros(0, dtype=torch.float32, device=keys.device),
+            torch.zeros(0, dtype=torch.float32, device=keys.device),
             torch.zeros(B, H, dtype=torch.int64),
         )
 
@@ -103,9 +70,7 @@ class Slots:
     def join(cls, streams: Iterable[Slots]) -> Self:
         """Streams one after the other."""
         parts = list(streams)
-        return cls(
-            *(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls))
-        )
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in HELD))
 
     def __len__(self) -> int:
         """Slots of all streams and heads."""
@@ -124,6 +89,55 @@ class Slots:
             for row in zip(starts, lengths, strict=True)
         ]
 
+    def bounds(self) -> Tensor:
+        """Where each head begins and the last one ends, (B H + 1,) int32, beside the slots."""
+        if not self._bounds:
+            ends = self.lengths.flatten().cumsum(0).to(torch.int32)
+            self._bounds.append(torch.cat((ends.new_zeros(1), ends)).to(self.keys.device))
+        return self._bounds[0]
+
+    def parts(self, count: int) -> list[Slots]:
+        """As many Slots of as many streams each, that share this memory."""
+        lengths = self.lengths.view(count, -1, self.lengths.shape[1])
+        ends = [0, *lengths.sum((1, 2)).cumsum(0).tolist()]
+        heads = lengths[0].numel()
+        begins = self.bounds()[:-1].view(count, heads)
+        last = self.bounds()[heads::heads, None]
+        bounds = torch.cat((begins, last), 1) - begins[:, :1]
+        found = []
+        for start, end, own, bound in zip(ends, ends[1:], lengths, bounds, strict=False):
+            flat = {n: t[start:end] if len(t) else t for n, t in self.tensors().items()}
+            found.append(Slots(**flat, lengths=own))
+            found[-1]._bounds.append(bound)
+        return found
+
+    def rows(self) -> Tensor:
+        """The head of each slot, of B H, (N,)."""
+        heads = torch.arange(self.lengths.numel(), device=self.keys.device)
+        counts = self.bounds().diff().long()
+        return heads.repeat_interleave(counts, output_size=len(self))
+
+    def places(self) -> Tensor:
+        """The number of each slot within its head, (N,)."""
+        begins = self.bounds()[:-1].long()
+        return torch.arange(len(self), device=self.keys.device) - begins[self.rows()]
+
+    def there(self) -> Tensor:
+        """Which of S columns hold a slot when every head is as long as the longest, (B H, S)."""
+        columns = torch.arange(int(self.lengths.max()), device=self.keys.device)
+        return columns < self.bounds().diff()[:, None]
+
+    def wide(self, tensor: Tensor) -> Tensor:
+        """A tensor (N, ...) of the slots as (B H, S, ...); what is not `there` means nothing."""
+        there = self.there()
+        if not len(tensor):
+            return tensor.new_zeros(*there.shape, *tensor.shape[1:])
+        columns = torch.arange(there.shape[1], device=tensor.device)
+        rows = self.bounds()[:-1, None].long() + columns
+        # Whole rows at a time, which an index of two dimensions is not.
+        rows = rows.clamp_(max=len(tensor) - 1)
+        return tensor.index_select(0, rows.flatten()).view(*rows.shape, *tensor.shape[1:])
+
     def stream(self, index: int) -> Slots:
         """The slots of one stream."""
         return self.select(torch.tensor([index]))
@@ -133,11 +147,18 @@ class Slots:
         streams = streams.cpu()
         sizes, begins = self.lengths.sum(1)[streams], self.starts()[streams, 0]
         # Row i of the result comes from begin + i - (rows before its stream).
-        before = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
-        rows = torch.arange(int(sizes.sum())) - before + begins.repeat_interleave(sizes)
-        rows = rows.to(self.keys.device)
+        device, total = self.keys.device, int(sizes.sum())
+        shift = (begins - (sizes.cumsum(0) - sizes)).to(device)
+        shift = shift.repeat_interleave(sizes.to(device), output_size=total)
+        rows = torch.arange(total, device=device) + shift
         flat = {name: part[rows] if len(part) else part for name, part in self.tensors().items()}
         return Slots(**flat, lengths=self.lengths[streams])
+
+    def kept(self, keep: Tensor, lengths: Tensor) -> Slots:
+        """Those to ``keep`` (N,), which makes so many of each head."""
+        rows = keep.nonzero()[:, 0]
+        flat = {name: part[rows] if len(part) else part for name, part in self.tensors().items()}
+        return Slots(**flat, lengths=lengths)
 
     def padded(self, stream: int) -> Padded:
         """One stream with every head as long as the longest."""
@@ -149,7 +170,7 @@ class Slots:
         if len(self) == 0:
             shape = there.shape
             gathered = {n: t.new_zeros(*shape, *t.shape[1:]) for n, t in self.tensors().items()}
-        for name, number in (("usage", 0.0), ("weight", 1.0)):
+        for name, number in (("usage", 0.0), ("weight", 1.0), ("got", 0.0)):
             held = gathered.get(name, torch.full(there.shape, number, device=self.keys.device))
             gathered[name] = torch.where(there, held, 0.0)
         return replace(Padded(**gathered), counts=gathered["counts"] * there)

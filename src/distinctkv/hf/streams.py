@@ -22,23 +22,34 @@ class Arrival(NamedTuple):
     positions: Tensor  # (B, L)
     real: Tensor  # (B, L)
 
-    def to(self, device: torch.device) -> Arrival:
+
+class Outside(NamedTuple):
+    """The tokens of a window, the same for all layers: where they stand, and which are text."""
+
+    positions: Tensor  # (B, R) int32
+    real: Tensor  # (B, R)
+
+    def to(self, device: torch.device) -> Outside:
         """The same where the layer is."""
-        return Arrival(self.seen, self.positions.to(device), self.real.to(device))
+        return Outside(self.positions.to(device), self.real.to(device))
 
 
 @dataclass(slots=True)
 class Streams:
-    """Tokens seen, padding on the left, and the last position of each stream."""
+    """Tokens seen, padding on the left, and the last position of each stream; on the CPU."""
 
     seen: int
     pads: Tensor  # (B,)
     last: Tensor  # (B,)
 
+    def __post_init__(self) -> None:
+        """Have the numbers where looking at them does not wait for a device."""
+        self.pads, self.last = self.pads.cpu(), self.last.cpu()
+
     @classmethod
-    def start(cls, batch: int, device: torch.device) -> Streams:
+    def start(cls, batch: int) -> Streams:
         """Nothing seen."""
-        zeros = torch.zeros(batch, dtype=torch.int64, device=device)
+        zeros = torch.zeros(batch, dtype=torch.int64)
         return cls(0, zeros, zeros - 1)
 
     def admit(self, positions: Tensor, mask: Tensor | None, batch: int, length: int) -> Arrival:
@@ -49,13 +60,19 @@ class Streams:
                 "use batch_repeat_interleave or batch_select_indices, or reset()"
             )
         pads = self._pads(mask, batch, length)
-        positions = positions.to(self.last.device).expand(batch, length)
-        columns = torch.arange(self.seen, self.seen + length, device=self.last.device)
+        columns = torch.arange(self.seen, self.seen + length)
         real = columns >= pads[:, None]
-        last = self._last(positions, real)
-        arrival = Arrival(self.seen, positions, real)
+        # The one look at the device in a pass without padding.
+        last = self._last(positions.cpu().expand(batch, length), real)
+        arrival = Arrival(
+            self.seen, positions.expand(batch, length), real.to(positions.device, non_blocking=True)
+        )
         self.pads, self.last, self.seen = pads, last, self.seen + length
         return arrival
+
+    def outside(self, stream: int, columns: int) -> int:
+        """Tokens of a stream, without padding, among the newest columns."""
+        return columns - max(int(self.pads[stream]) - (self.seen - columns), 0)
 
     def _pads(self, mask: Tensor | None, batch: int, length: int) -> Tensor:
         """How many columns of padding each stream begins with, now that a mask is known."""
@@ -72,13 +89,13 @@ class Streams:
                 f"the mask is {mask.dtype} of shape {tuple(mask.shape)}, not one of {total} "
                 "tokens seen so far; give a 2D attention_mask over all of them"
             )
-        seen = mask[:, 0, -1].to(self.pads.device).expand(batch, total)
-        pads = (~seen).sum(1)
-        columns = torch.arange(total, device=self.pads.device)
-        real = columns >= pads[:, None]
+        there = (~mask[:, 0, -1]).sum(1)
+        columns = torch.arange(total, device=mask.device)
+        real = columns >= there[:, None]
         causal = columns <= columns[self.seen :, None]
-        if not bool((mask.to(real.device)[:, 0] == (causal & real[:, None])).all()):
+        if not bool((mask[:, 0] == (causal & real[:, None])).all()):
             raise MaskError(f"the attention_mask has holes, or is not causal: {LEFT}")
+        pads = there.cpu().expand(batch)
         if not torch.equal(pads.clamp(max=self.seen), self.pads):
             raise MaskError(
                 f"the mask pads {pads.tolist()} tokens, earlier ones said {self.pads.tolist()}; "
@@ -104,11 +121,11 @@ class Streams:
 
     def select(self, streams: Tensor) -> None:
         """Keep, repeat or reorder streams."""
-        streams = streams.to(self.pads.device)
+        streams = streams.cpu()
         self.pads, self.last = self.pads[streams], self.last[streams]
 
     def crop(self, seen: int, positions: Tensor, real: Tensor) -> None:
         """Go back to fewer tokens, the last of which stand at (B, R) positions."""
         self.seen, self.pads = seen, self.pads.clamp(max=seen)
         last = torch.where(real[:, -1], positions[:, -1].long(), -1)
-        self.last = last.to(self.last.device)
+        self.last = last.cpu()

@@ -1,0 +1,212 @@
+"""The cache for language models on a GPU: what compressing costs, decoding, and memory.
+
+Run ``python -m benchmarks.gpu_llm --model FOLDER`` (120 seconds on an H200), FOLDER holding
+SmolLM2-135M-Instruct; ``--tiny`` tries every part on the CPU with a toy. Contexts are lines of logs
+that repeat, drawn from seeds. In a batch that is decoded one compressed context is repeated: each
+stream has its own copy in memory, so that reading and absorbing cost what they would for different
+texts. `pruned` is a DynamicCache of evenly chosen tokens, as many for each head: what a press of
+kvpress leaves in memory, whichever tokens it chooses. Nothing is compiled and no graph is captured,
+for any of them. Tokens a second include the absorbing of 64 tokens into slots, which is once;
+kernels were built before, as the first absorbing on a machine has to.
+`threshold` holds a threshold, `kept` a share; both begin with the same slots. Each part has a share
+of the seconds, and what it does not need is left to the next; while decoding, the rows that are
+compared, full and ours at a quarter, come first for each batch and may go beyond the share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+
+from distinctkv.hf import DistinctCache, calibrate, distinct_cache
+
+from .common import OUT, verdict
+from .gpu_llm_decoding import Decoding
+from .gpu_llm_kit import SMALL, Bench, Row
+
+LARGE = {"vocab_size": 4096, "hidden_size": 4096, "intermediate_size": 14336,
+         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+         "max_position_embeddings": 65536, "rope_theta": 500000.0}  # fmt: skip
+STAGES = {
+    "measure": "cache.measure",
+    "stack": "merging._tokens",
+    "metric": "grouping.Group.scale",
+    "slots": "grouping.Group.slots",
+    "unrotate": "rotary.Rotary.unrotate",
+    "features": "metric.Scale.features",
+    "allocate": "merging.allocate",
+    "pool": "merging.pool",
+    "shorten": "merging._shorten",
+    "search": "sizing.Sizing._search",
+}
+
+
+def compressing(bench: Bench) -> list[Row]:
+    """What a prefill takes with our cache, less what it takes with a DynamicCache."""
+    metric = calibrate(bench.model, list(bench.ids(2, bench.T // 4)))
+    ways: dict[str, Row] = {"threshold=1": {"threshold": 1.0}, "kept=1/4": {"kept": 0.25}}
+    rows = []
+    for B in (1, bench.wide):
+        ids = bench.ids(B, bench.T)
+        bench.model.set_attn_implementation("sdpa")
+        plain = bench.clock(lambda ids=ids: bench.forward(ids, DynamicCache()))
+        for name, way in ways.items():
+            for told in (None, metric):
+                rows.append({"batch": B, "plan": name})
+                rows[-1] |= compress(bench, ids, plain, {**way, "metric": told}, bench.model)
+    return rows
+
+
+def compress(bench: Bench, ids: Tensor, plain: float, way: Row, model: Any) -> Row:  # noqa: ANN401
+    """One plan; a large model gets one round."""
+    caches: list[DistinctCache] = []
+
+    def run() -> None:
+        caches[:] = [distinct_cache(model, **way)]
+        bench.forward(ids, caches[0], model)
+
+    taken = bench.clock(run, 3 if model is bench.model else 1)
+    summary = caches[0].summary()
+    own = way.get("metric") is None
+    return {"metric": "own" if own else "calibrated", "prefill ms": 1e3 * plain,
+            "compress ms": 1e3 * (taken - plain), "share": (taken - plain) / plain,
+            "kept": summary.kept, "bytes": summary.bytes / summary.full,
+            "threshold": summary.threshold}  # fmt: skip
+
+
+def staged(bench: Bench, decoding: Decoding) -> list[Row]:
+    """Where the time of compressing goes; each stage waits for the device, so the sum is more.
+
+    `slots` is the rotation and the features of what is held; the last row is while decoding.
+    """
+    rows = []
+    for B, way in ((1, {"threshold": 1.0}), (1, {"kept": 0.25}), (bench.wide, {"threshold": 1.0})):
+        ids, spent = bench.ids(B, bench.T), dict.fromkeys(STAGES, 0.0)
+        with watched(bench, spent):
+            bench.forward(ids, distinct_cache(bench.model, **way))
+        rows.append({"batch": B, "ms of": str(way), **{k: 1e3 * v for k, v in spent.items()}})
+    B, spent = bench.batches[0], dict.fromkeys(STAGES, 0.0)
+    cache = decoding.make("threshold 1/4", B)
+    ids = torch.full((B, bench.steps), 5, device=bench.device)
+    with watched(bench, spent):
+        bench.forward(ids, cache)
+    what = f"{bench.steps} more"
+    return [*rows, {"batch": B, "ms of": what, **{k: 1e3 * v for k, v in spent.items()}}]
+
+
+@contextmanager
+def watched(bench: Bench, spent: dict[str, float]) -> Iterator[None]:
+    """Add up the seconds of each stage."""
+    patches = []
+    for name, path in STAGES.items():
+        where = f"distinctkv.hf.{path}"
+        patches.append(patch(where, _timed(bench, spent, name, resolve_name(where))))
+    for one in patches:
+        one.start()
+    try:
+        yield
+    finally:
+        for one in patches:
+            one.stop()
+
+
+def _timed(
+    bench: Bench, spent: dict[str, float], name: str, stage: Callable[..., Any]
+) -> Callable[..., Any]:
+    def run(*parts: Any, **words: Any) -> Any:  # noqa: ANN401
+        bench.wait()
+        start = time.perf_counter()
+        out = stage(*parts, **words)
+        bench.wait()
+        spent[name] += time.perf_counter() - start
+        return out
+
+    return run
+
+
+def eight(bench: Bench) -> list[Row]:
+    """The same in the shapes of a model of 8B, all layers, with random weights."""
+    torch.manual_seed(0)
+    with torch.device(bench.device):
+        kind, large = torch.get_default_dtype(), SMALL if bench.tiny else LARGE
+        torch.set_default_dtype(torch.float32 if bench.tiny else torch.bfloat16)
+        try:
+            model = LlamaForCausalLM(LlamaConfig(**large)).eval()
+        finally:
+            torch.set_default_dtype(kind)
+    rng = np.random.default_rng(0)
+    lines = rng.integers(3, large["vocab_size"], (256, 16))
+    drawn = lines[rng.integers(0, 256, bench.long // 16 + 1)].ravel()[: bench.long]
+    ids = torch.tensor(drawn)[None].to(bench.device)
+    model.set_attn_implementation("sdpa")
+    plain = bench.clock(lambda: bench.forward(ids, DynamicCache(), model), 1)
+    rows = [{"plan": "kept=1/4"} | compress(bench, ids, plain, {"kept": 0.25}, model)]
+    # Random weights merge little at a threshold of 1: at the one that was found a quarter is left.
+    found = {"threshold": rows[0]["threshold"]}
+    rows.append({"plan": "threshold"} | compress(bench, ids, plain, found, model))
+    return rows
+
+
+def judge(found: dict[str, list[Row]]) -> None:
+    """Say which figures were reached."""
+    for row in found.get("compressing", []):
+        what = f"batch {row['batch']}, {row['plan']}, {row['metric']}: {row['share']:.0%}"
+        verdict(f"compressing {what} of prefill, wanted 25 %", row["share"] <= 0.25)
+    decoded = found.get("decoding", [])
+    for row in decoded:
+        if row["batch"] == decoded[0]["batch"] and row["cache"][:4] in ("kept", "thre"):
+            what = f"{row['cache']} at batch {row['batch']}: {row['of full']:.2f} of full"
+            verdict(f"{what}, wanted 1.5", row["of full"] >= 1.5)
+    sizes = {row["cache"]: row["largest batch"] for row in found.get("largest", [])}
+    for name in ("threshold 1/4", "threshold 1/8"):
+        if sizes:
+            what = f"{name}: batch {sizes[name]} fits, full {sizes['full']}"
+            verdict(what, sizes[name] > sizes["full"])
+
+
+def keep(bench: Bench) -> None:
+    """Write what was found to the folder ``$OUT``, or where the other benchmarks write."""
+    folder = Path(os.environ.get("OUT", OUT))
+    folder.mkdir(parents=True, exist_ok=True)
+    where = "cpu" if bench.tiny else torch.cuda.get_device_name()
+    facts = {"device": where, "torch": torch.__version__, "tokens": bench.T}
+    (folder / "gpu_llm.json").write_text(json.dumps({**facts, **bench.found}, indent=1) + "\n")
+
+
+def main() -> None:
+    """Each part, then the verdicts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--model", type=Path, help="folder of SmolLM2-135M-Instruct")
+    which.add_argument("--tiny", action="store_true", help="a toy on the CPU")
+    parser.add_argument("--seconds", type=float, default=120, help="shared by the parts")
+    told = parser.parse_args()
+    bench = Bench(told.model, told.seconds)
+    print(f"ready after {time.perf_counter() - bench.began:.0f} s", flush=True)
+    decoding = Decoding(bench)
+    bench.run("compressing", compressing, 0.25)
+    bench.run("stages, ms", lambda _: staged(bench, decoding), 0.3)
+    bench.run("decoding", lambda _: decoding.rows(), 0.65)
+    bench.run("largest", lambda _: decoding.largest(), 0.8)
+    decoding.made.clear()
+    bench.run("shapes of 8B", eight, 1.0)
+    print()
+    judge(bench.found)
+    keep(bench)
+
+
+if __name__ == "__main__":
+    main()

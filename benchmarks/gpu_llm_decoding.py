@@ -1,0 +1,193 @@
+"""Decoding with the cache on a GPU beside full and pruned ones: speed, memory, largest batch.
+
+For each batch the full cache runs, and right after it ours at a quarter: the two rows that are
+compared. They run as long as the whole benchmark has some seconds left, even beyond the share of
+this part; all other rows come after them, as far as the share goes.
+"""
+
+# B streams
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Sequence
+from itertools import count, takewhile
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from distinctkv.hf import DistinctCache, distinct_cache
+from distinctkv.hf.attention import prepare, read
+
+from .gpu_llm_kit import Bench, Row
+
+GB = 1e9
+COMPARED = ("full", "threshold 1/4")
+FEWER = ("pruned 1/4",)
+MORE = (*FEWER, "threshold 1/8", "pruned 1/8", "kept 1/4", "kept 1/8")  # of the first batch
+LEAST = 5.0  # seconds of the whole benchmark with which a compared row still begins
+
+
+class Decoding:
+    """Caches made once, and repeated for each batch."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.model = bench, bench.model
+        self.made: dict[str, Any] = {}
+
+    def rows(self) -> list[Row]:
+        """Tokens a second of each cache, and the memory it takes."""
+        bench, rows, took = self.bench, [], 0.0
+        for B, name in _order(bench.batches):
+            # As long as the last took, and a half.
+            if bench.left() > 1.5 * took or (name in COMPARED and bench.rest() > LEAST):
+                start = time.perf_counter()
+                rows.append(self.decode(name, B))
+                print(f"{B} {name} {rows[-1]['tokens/s']:.0f}/s", flush=True)
+                took = time.perf_counter() - start
+            else:
+                print(f"{B} {name} left out: no time", flush=True)
+        full = {row["batch"]: row["tokens/s"] for row in rows if row["cache"] == "full"}
+        for row in rows:
+            row["of full"] = row["tokens/s"] / full.get(row["batch"], float("nan"))
+        return rows
+
+    def make(self, name: str, B: int) -> Any:  # noqa: ANN401
+        """A cache of B streams."""
+        way, _, part = name.partition(" 1/")
+        if way in ("full", "pruned"):
+            self.model.set_attn_implementation("sdpa")
+        else:
+            prepare(self.model)
+        if name not in self.made:
+            self.made[name] = getattr(self, way)(int(part or 1))
+            self.warm(self.made[name])
+        cache = copy.deepcopy(self.made[name])
+        cache.batch_repeat_interleave(B)
+        return cache
+
+    def warm(self, cache: Any) -> None:  # noqa: ANN401
+        """Absorb as many tokens as while decoding, in a copy: kernels are built once."""
+        if isinstance(cache, DistinctCache):
+            ids = torch.full((1, self.bench.steps), 5, device=self.bench.device)
+            self.bench.forward(ids, copy.deepcopy(cache))
+
+    def full(self, part: int) -> DynamicCache:
+        """All tokens."""
+        cache = DynamicCache()
+        self.bench.forward(self.bench.ids(1, self.bench.T), cache)
+        return cache
+
+    def pruned(self, part: int) -> DynamicCache:
+        """One token in so many."""
+        cache = DynamicCache()
+        for index, layer in enumerate(self.full(1).layers):
+            held = (each[:, :, ::part].clone() for each in (layer.keys, layer.values))
+            cache.update(*held, index)
+        return cache
+
+    def kept(self, part: int) -> DistinctCache:
+        """Slots, whose threshold is searched for again whenever there are too many."""
+        cache = distinct_cache(self.model, kept=1 / part)
+        self.bench.forward(self.bench.ids(1, self.bench.T), cache)
+        return cache
+
+    def threshold(self, part: int) -> DistinctCache:
+        """As many slots by the threshold that was found, once for all."""
+        found = self.kept(part).summary().threshold
+        cache = distinct_cache(self.model, found)
+        self.bench.forward(self.bench.ids(1, self.bench.T), cache)
+        return cache
+
+    @torch.no_grad()
+    def steps_of(self, cache: Any, B: int, start: int, n: int) -> None:  # noqa: ANN401
+        """N greedy tokens for each stream."""
+        token = torch.full((B, 1), 5, device=self.bench.device)
+        position = torch.full((1, 1), self.bench.T + start, device=self.bench.device)
+        for _ in range(n):
+            out = self.model(token, past_key_values=cache, position_ids=position, use_cache=True)
+            token, position = out.logits[:, -1:].argmax(-1), position + 1
+
+    def decode(self, name: str, B: int) -> Row:
+        """One cache, one batch: as many tokens as wait to be absorbed, and then the absorbing."""
+        cache = self.make(name, B)
+        self.steps_of(cache, B, 0, self.bench.warm)
+        if not self.bench.tiny:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        times, most, last = [], self.bench.steps - 2 * self.bench.warm, 2 * self.bench.warm
+        for start, n in ((self.bench.warm, most), (self.bench.warm + most, last)):
+            self.bench.wait()
+            begun = time.perf_counter()
+            self.steps_of(cache, B, start, n)
+            self.bench.wait()
+            times.append(time.perf_counter() - begun)
+        each, taken = times[0] / most, sum(times)
+        peak = 0 if self.bench.tiny else torch.cuda.max_memory_allocated()
+        held = cache.nbytes if isinstance(cache, DistinctCache) else _bytes(cache)
+        return {"batch": B, "cache": name, "tokens/s": B * self.bench.steps / taken,
+                "ms a token": 1e3 * each, "absorbing ms": 1e3 * (times[1] - last * each),
+                "peak GB": peak / GB, "held GB": held / GB,
+                "us a read": 1e6 * self.reading(cache, B)}  # fmt: skip
+
+    @torch.no_grad()
+    def reading(self, cache: Any, B: int) -> float:  # noqa: ANN401
+        """Seconds of the attention of one layer alone, in the mean over 20 reads of all layers."""
+        config = self.model.config
+        D = cache.layers[0].keys.shape[-1]
+        query = torch.randn(B, config.num_attention_heads, 1, D).to(cache.layers[0].keys)
+
+        def one(layer: Any) -> Tensor:  # noqa: ANN401
+            if isinstance(cache, DistinctCache):
+                return read(query, layer.keys, layer.values, layer.real, layer.slots, D**-0.5)
+            return torch.nn.functional.scaled_dot_product_attention(
+                query, layer.keys, layer.values, enable_gqa=True
+            )
+
+        def all_of_them() -> None:
+            for layer in cache.layers:
+                one(layer)
+
+        return self.bench.clock(all_of_them, 10) / len(cache.layers)
+
+    def largest(self) -> list[Row]:
+        """The largest batch, doubled from the last, with which two tokens can be decoded."""
+        rows = []
+        for name in ("full", "pruned 1/4", "threshold 1/4", "threshold 1/8"):
+            fits = 0
+            for B in takewhile(
+                lambda B: self.bench.left() > 3, (self.bench.batches[0] << n for n in count())
+            ):
+                if (self.bench.tiny and B > 4) or not self._fits(name, B):
+                    break
+                fits = B
+            rows.append({"cache": name, "largest batch": fits})
+        return rows
+
+    def _fits(self, name: str, B: int) -> bool:
+        try:
+            self.steps_of(self.make(name, B), B, 0, 2)
+            self.bench.wait()
+        except torch.OutOfMemoryError:
+            return False
+        finally:
+            if not self.bench.tiny:
+                torch.cuda.empty_cache()
+        return True
+
+
+def _order(batches: Sequence[int]) -> list[tuple[int, str]]:
+    """What is compared first, each batch at once; then the rest.
+
+    >>> _order([128, 1])[:4]
+    [(128, 'full'), (128, 'threshold 1/4'), (1, 'full'), (1, 'threshold 1/4')]
+    """
+    compared = [(B, name) for B in batches for name in COMPARED]
+    return compared + [(B, name) for B in batches for name in (MORE if batches[0] == B else FEWER)]
+
+
+def _bytes(cache: DynamicCache) -> int:
+    return sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)

@@ -1,0 +1,111 @@
+"""Layers that are worked on together: all of a device, as far as its memory allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from .layer import DistinctLayer
+from .metric import Metric, Moments, Scale
+from .slots import Slots
+
+# Bytes of features at a time; some five times as much is needed to make and compare them.
+MOST, MOST_ELSEWHERE = 2**26, 2**30
+
+
+class Group:
+    """Some layers, their slots end to end, and the metric of each of their heads.
+
+    As streams there are all streams of the first layer, all of the second, and so on.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[DistinctLayer],
+        numbers: list[int],
+        metric: Metric | None,
+        horizon: float | None = None,
+    ) -> None:
+        self.layers, self.numbers = [layers[i] for i in numbers], numbers
+        first = self.layers[0]
+        self.B, self.H = int(first.keys.shape[0]), int(first.keys.shape[1])
+        self.device = first.keys.device
+        none = Slots.none(first.keys, first.values)
+        self.held = Slots.join([layer.slots or none for layer in self.layers])
+        self.metric, self.horizon = metric, horizon
+
+    @property
+    def n_heads(self) -> int:
+        """Heads of all streams of all layers."""
+        return len(self.layers) * self.B * self.H
+
+    def lengths(self) -> Tensor:
+        """Slots of each of them, (N,), beside the slots."""
+        return self.held.bounds().diff().long()
+
+    def scale(self) -> Scale:
+        """The metric of each of them."""
+        if self.metric is not None:
+            return self.metric.scales(self.numbers, self.B, self.device)
+        return Moments.scales([m for m in (layer.moments for layer in self.layers) if m])
+
+    def slots(self, scale: Scale) -> Tensor:
+        """Where the slots stand, (N, S, F); nowhere in particular where there is none."""
+        held = self.held
+        keys, values = held.wide(held.keys), held.wide(held.values)
+        positions = held.wide(held.positions)
+        keys = self.layers[0].rotary.unrotate(keys, positions)
+        return scale.features(keys, values, self.places(positions))
+
+    def places(self, positions: Tensor) -> Tensor | None:
+        """Positions in units of the horizon, if there is one."""
+        return None if self.horizon is None else positions / self.horizon
+
+    def weight(self) -> Tensor:
+        """What the slots weigh, (N, S)."""
+        held = self.held
+        if len(held.weight):
+            return held.wide(held.weight)
+        return held.there().float()
+
+    def each(self, tensor: Tensor) -> Tensor:
+        """A tensor (N, ...) as (layers, B, H, ...)."""
+        return tensor.view(len(self.layers), self.B, self.H, *tensor.shape[1:])
+
+    def streams(self, tensor: Tensor) -> Tensor:
+        """A tensor (B, ...) of the streams as (N, ...) of their heads."""
+        wide = tensor[None, :, None].expand(len(self.layers), self.B, self.H, *(tensor.shape[1:]))
+        return wide.reshape(self.n_heads, *tensor.shape[1:])
+
+    def give(self, slots: Slots) -> None:
+        """Let the layers have these slots."""
+        for layer, part in zip(self.layers, slots.parts(len(self.layers)), strict=True):
+            layer.slots = part
+
+    def move(self, moved: Tensor) -> None:
+        """Where a trace is kept: slot s of head n is ``moved`` (N, S) now, or -1 if it is gone."""
+        for layer, where in zip(self.layers, self.each(moved), strict=True):
+            if layer.owner is not None and where.shape[-1]:
+                owner = layer.owner.long()
+                found = where.gather(2, owner.clamp(min=0))
+                layer.owner = found.masked_fill(owner < 0, -1).to(layer.owner.dtype)
+
+
+def groups(layers: Sequence[DistinctLayer], columns: int = 0) -> list[list[int]]:
+    """Numbers of layers to take together, when each head brings so many new columns."""
+    found: list[list[int]] = []
+    size = 0
+    for number, layer in enumerate(layers):
+        B, H, _, D = layer.keys.shape
+        held = 0 if layer.slots is None else int(layer.slots.lengths.max())
+        now = B * H * (columns + held) * (D + layer.values.shape[-1]) * 4
+        most = MOST if layer.keys.is_cpu else MOST_ELSEWHERE
+        device = layer.keys.device
+        if found and size + now <= most and layers[found[-1][-1]].keys.device == device:
+            found[-1].append(number)
+            size += now
+        else:
+            found.append([number])
+            size = now
+    return found

@@ -1,0 +1,76 @@
+"""Second moments of the queries that wait, of many layers at once.
+
+Launching a few small products for each layer of a pass costs more than the products do. So queries
+wait until the tokens are absorbed, as long as they are few.
+"""
+
+# N layers, B streams, H key-value heads, G query heads of each, L tokens, D key size
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .metric import Moments
+
+if TYPE_CHECKING:
+    from .layer import DistinctLayer
+
+# Bytes of queries in float32 that are measured at a time, and of queries that wait.
+MOST, MOST_ELSEWHERE = 2**23, 2**30
+WAIT, WAIT_ELSEWHERE = 2**22, 2**29
+
+
+def may_wait(query: Tensor, n_layers: int) -> bool:
+    """Whether the queries of all layers of this pass may be held until its end."""
+    return query.nbytes * n_layers <= (WAIT if query.is_cpu else WAIT_ELSEWHERE)
+
+
+def measure(layers: Sequence[DistinctLayer]) -> None:
+    """Add the queries that wait, and the values beside them, to the moments of their layers."""
+    for part in _batches([layer for layer in layers if layer.asked]):
+        _measure(part)
+
+
+def _batches(layers: Sequence[DistinctLayer]) -> Iterator[list[DistinctLayer]]:
+    """Layers of one device, as many as may be taken at a time."""
+    batch: list[DistinctLayer] = []
+    for layer in layers:
+        size = 4 * sum(query.numel() for query in layer.asked)
+        fits = (len(batch) + 1) * size <= _most(layer.asked[0])
+        if batch and fits and batch[0].keys.device == layer.keys.device:
+            batch.append(layer)
+            continue
+        if batch:
+            yield batch
+        batch = [layer]
+    if batch:
+        yield batch
+
+
+def _measure(layers: Sequence[DistinctLayer]) -> None:
+    first = layers[0]
+    query = torch.stack([torch.cat(layer.asked, 2) for layer in layers])  # (N, B, H G, L, D)
+    L = query.shape[3]
+    assert first.positions is not None
+    assert first.real is not None
+    positions, real = first.positions[:, -L:], first.real[:, -L:]
+    values = torch.stack([layer.values[:, :, -L:] for layer in layers])
+    step = max(1, _most(query) // (4 * query[..., 0, :].numel()))
+    for start in range(0, L, step):
+        part = slice(start, start + step)
+        there = real[:, None, part]
+        queries = first.rotary.unrotate(query[..., part, :], positions[:, None, part], there)
+        found = Moments.of(queries, values[..., part, :], real[:, part], first.scaling)
+        for layer, query_sums, value_sums in zip(layers, found.queries, found.values, strict=True):
+            here = Moments(query_sums, value_sums, found.count)
+            layer.moments = here if layer.moments is None else layer.moments.plus(here)
+    for layer in layers:
+        layer.asked = []
+
+
+def _most(query: Tensor) -> int:
+    return MOST if query.is_cpu else MOST_ELSEWHERE

@@ -1,0 +1,98 @@
+"""The nearest slot of many tokens at once, in Triton: a part of `routing`."""
+
+# N heads of all layers and streams, L tokens, S slots before, P = S + L, W feature size
+# R tokens of a block, T slots of a tile
+
+# ruff: noqa: ANN001, ANN201
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+from ..nn.kernels.halves import product
+
+
+@triton.jit
+def apart(far, here, there, BESIDE: tl.constexpr):
+    """Distances (R, T) with that of the numbers beside, (R,) and (T,)."""
+    if BESIDE:
+        gap = here[:, None] - there[None, :]
+        far += gap * gap
+    return far
+
+
+@triton.jit
+def seek(
+    high,
+    low,
+    here,
+    highs,
+    lows,
+    sizes,
+    places,
+    base,
+    first,
+    last,
+    best,
+    slot,
+    W: tl.constexpr,
+    T: tl.constexpr,
+    BESIDE: tl.constexpr,
+):
+    """The nearest of the slots ``first`` to ``last``, where it is nearer than ``best``."""
+    d = tl.arange(0, W)
+    for start in range(first, last, T):
+        at = start + tl.arange(0, T)
+        inside = at < last
+        rows = (base + at)[:, None] * W + d[None, :]
+        theirs = tl.load(highs + rows, mask=inside[:, None], other=0.0)
+        rest = tl.load(lows + rows, mask=inside[:, None], other=0.0)
+        size = tl.load(sizes + base + at, mask=inside, other=float("inf"))
+        there = tl.load(places + base + at, mask=inside & BESIDE, other=0.0)
+        far = size[None, :] - 2 * product(high, low, theirs, rest)
+        far = apart(far, here, there, BESIDE)
+        least = tl.min(far, 1)
+        who = tl.min(tl.where(far == least[:, None], at[None, :], last), 1)
+        slot = tl.where(least < best, who, slot)
+        best = tl.minimum(least, best)
+    return best, slot
+
+
+# What changes from pass to pass must not make a kernel of its own.
+@triton.jit(do_not_specialize=["begin", "L", "P", "S"])
+def search(
+    highs,  # (N, P, W) float16, with the next: slots first, tokens from S on
+    lows,
+    sizes,  # (N, P)
+    places,  # (N, P)
+    ends,  # (N,): where the tokens of a head end
+    counts,  # (N,): slots that are open
+    best,  # (N, L): squared distance less the token's own size
+    owner,  # (N, L)
+    begin,
+    L,
+    P,
+    S,
+    W: tl.constexpr,
+    BESIDE: tl.constexpr,
+    R: tl.constexpr,
+    T: tl.constexpr,
+):
+    """The nearest open slot of the tokens from ``begin`` on; grid (tokens / R, N)."""
+    head = tl.program_id(1).to(tl.int64)
+    token = begin + tl.program_id(0) * R + tl.arange(0, R)
+    end = tl.load(ends + head)
+    if begin + tl.program_id(0) * R < end:
+        inside = (token < end)[:, None]
+        rows = (head * P + S + token)[:, None] * W + tl.arange(0, W)[None, :]
+        high = tl.load(highs + rows, mask=inside, other=0.0)
+        low = tl.load(lows + rows, mask=inside, other=0.0)
+        here = tl.load(places + head * P + S + token, mask=(token < end) & BESIDE, other=0.0)
+        far = tl.full((R,), float("inf"), tl.float32)
+        slot = tl.full((R,), -1, tl.int32)
+        last = tl.load(counts + head)
+        far, slot = seek(
+            high, low, here, highs, lows, sizes, places, head * P, 0, last, far, slot, W, T, BESIDE
+        )  # fmt: skip
+        tl.store(best + head * L + token, far, mask=token < end)
+        tl.store(owner + head * L + token, slot, mask=token < end)

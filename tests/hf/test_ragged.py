@@ -1,0 +1,143 @@
+"""The read over ragged slots in Triton: interpreted, compiled, on a GPU, and when it is taken."""
+
+import warnings
+from itertools import product
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from distinctkv.hf import attention, distinct_cache
+from tests.hf.models import build, greedy, unfolded
+from tests.hf.ragged_cases import CASES, draw
+from tests.nn.test_kernels import needs_triton, run
+
+
+@pytest.fixture(scope="module")
+def wrong(seed):
+    return run("tests.hf.reads", str(seed))
+
+
+@needs_triton
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernel_reads_what_torch_reads(wrong, name):
+    assert wrong[name] < (2e-3 if CASES[name].get("kind") else 2e-5)
+
+
+@needs_triton
+@pytest.mark.slow
+def test_the_kernels_compile_for_hopper_and_fit():
+    for name, shared in run("tests.hf.compiled").items():
+        assert shared <= 227 * 1024, name
+
+
+def tensor(**changes):
+    """As much of a tensor on a GPU as is looked at."""
+    facts = {"is_cuda": True, "dtype": torch.bfloat16, "shape": (1, 2, 3, 64)}
+    return SimpleNamespace(**facts | {"requires_grad": False} | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken"),
+    [
+        ({}, True),
+        ({"is_cuda": False}, False),
+        ({"dtype": torch.float64}, False),
+        ({"dtype": torch.float16}, False),  # beside keys in bfloat16
+        ({"shape": (1, 2, 3, 257)}, False),
+        ({"requires_grad": True}, False),
+    ],
+)
+def test_the_kernel_is_taken_where_it_can_be(monkeypatch, changes, taken):
+    monkeypatch.setattr(attention, "_triton", lambda: True)
+    parts = tensor(**changes), tensor(), tensor(), SimpleNamespace(keys=tensor(), values=tensor())
+    with torch.enable_grad():
+        assert attention.takes(*parts) == taken
+    monkeypatch.setattr(attention, "_triton", lambda: False)
+    assert not attention.takes(*parts)
+
+
+def test_gradients_do_not_matter_where_none_are_kept(monkeypatch):
+    monkeypatch.setattr(attention, "_triton", lambda: True)
+    parts = [tensor(requires_grad=True)] * 3
+    assert attention.takes(*parts, SimpleNamespace(keys=tensor(), values=tensor()))
+
+
+BRIEF = ["padding among the queries", "wide", "as in a small model", "as in a large model"]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *((name, torch.float32) for name in CASES),
+        *product(BRIEF, (torch.bfloat16, torch.float16)),
+    ],
+)
+def test_on_a_gpu_the_kernel_reads_what_torch_reads(rng, name, kind):
+    parts = draw(rng, **CASES[name] | {"kind": kind, "device": "cuda"})
+    assert attention.takes(parts[0], *parts[1:3], parts[4])
+    got = attention.read(*parts)
+    want = attention.read_by_head(*(_doubled(part) for part in parts))
+    gap = (got.double() - want).norm() / want.norm()
+    assert gap < {torch.float32: 5e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}[kind]
+
+
+def _doubled(part):
+    if isinstance(part, torch.Tensor) and part.is_floating_point():
+        return part.double()
+    if hasattr(part, "keys"):
+        from dataclasses import replace
+
+        return replace(part, keys=part.keys.double(), values=part.values.double())
+    return part
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("B", [1, 40])
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_a_read_waits_for_nothing(rng, B):
+    words = {"B": B, "H": 3, "G": 3, "D": 64, "E": 64, "R": 40, "longest": 700}
+    parts = draw(rng, **words, kind=torch.bfloat16, device="cuda")
+    want = attention.read(*parts)  # kernels are built
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        got = attention.read(*parts)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.equal(got, want)
+
+
+@pytest.mark.gpu
+def test_a_decoded_token_waits_for_the_device_once(seed, text):
+    model, text = build(seed).to("cuda"), text.cuda()
+    waits = []
+    for cache in (DynamicCache(), distinct_cache(model, 1.0)):
+        for ids in (text, text[:, :1]):
+            model(ids, past_key_values=cache)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                model(text[:, :1], past_key_values=cache)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        waits.append(sum("synchronizing" in str(one.message) for one in said))
+    assert waits[1] <= waits[0] + 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [8, 64])
+def test_on_a_gpu_decoding_weighs_slots_as_their_tokens(seed, text, size):
+    model = build(seed, head_dim=size).to("cuda")
+    ids = text.cuda().repeat(3, 1)
+    mask = torch.ones_like(ids)
+    mask[1, :50] = 0
+    cache = distinct_cache(model, 1.0, trace=True)
+    greedy(model, ids, cache, n=80, attention_mask=mask)  # more than wait to be absorbed
+    longer = torch.cat((mask, torch.ones_like(mask[:, :80])), 1)
+    whole = unfolded(cache, streams=3)
+    want = model(ids[:, :1], past_key_values=whole, attention_mask=longer).logits
+    got = model(ids[:, :1], past_key_values=cache, attention_mask=longer).logits
+    torch.testing.assert_close(got, want, atol=1e-3, rtol=0)
