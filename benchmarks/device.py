@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import triton
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from distinctkv.nn import exact
 from distinctkv.nn.kernels.allocating import Room, Run
@@ -21,6 +22,7 @@ from distinctkv.nn.kernels.allocating import Room, Run
 from .common import OUT
 
 DEVICE = "cuda"
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
 
 
 def stream(N: int, L: int, K: int, noise: float, width: int) -> Tensor:
@@ -70,6 +72,15 @@ def clock(run: Callable[[], Any], rounds: int = 7) -> float:
         torch.cuda.synchronize()
         times.append(start.elapsed_time(end))
     return float(sorted(times)[rounds // 2])
+
+
+def by_backend(run: Callable[[], Any], rounds: int = 7, name: str = "") -> dict[str, float]:
+    """Milliseconds of ``run`` with stock attention by flash, and by cuDNN."""
+    times = {}
+    for backend, kind in BACKENDS.items():
+        with sdpa_kernel(kind):
+            times[name + backend] = clock(run, rounds)
+    return times
 
 
 def graph(run: Callable[[], Any]) -> Callable[[], None]:

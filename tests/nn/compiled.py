@@ -17,6 +17,7 @@ from distinctkv.nn.kernels.attend import attend_first, attend_mass
 from distinctkv.nn.kernels.commit import commit
 from distinctkv.nn.kernels.halves import prepare, refine
 from distinctkv.nn.kernels.law import measure, recheck
+from distinctkv.nn.kernels.laying import lay_out
 from distinctkv.nn.kernels.nearest import again, nearest
 from distinctkv.nn.kernels.pairs import pairs
 from distinctkv.nn.kernels.probe import probe
@@ -43,6 +44,7 @@ READ = {"D": D, "E": D, "R": 128, "T": 64}
 STEP = {"G": 2, "D": D, "E": D, "T": 32, "MASS": True, "MEAN": True}
 KERNELS = [  # types of the arguments in order, the constants, the options
     (prepare, "pchwI", {"D": D, "R": 64}, {}),
+    (lay_out, "bccphcwwIIIIIFF", {"MASKED": True, "D": D, "R": 64}, {}),
     (nearest, [half(256), half(64), *"wwwwwIII"], {"R": 256, "T": 64}, {"num_warps": 8}),
     (sieve, "wwwppwdppccwFIIII", {"D": D, "R": 256, "T": 64, "P": 2}, {}),
     (line_up, "cwwIIII", {"R": 1024}, {}),

@@ -15,8 +15,8 @@ from itertools import product
 import numpy as np
 import torch
 
-from distinctkv.nn import exact, fast
-from distinctkv.nn.functional import SlotState, allocate, read, step, unit
+from distinctkv.nn import engine, exact, fast
+from distinctkv.nn.functional import SlotState, allocate, read, step, unit, write
 from distinctkv.nn.kernels import allocating, reading, stepping
 from distinctkv.nn.law import squared
 from tests.nn.cases import KINDS, rows
@@ -53,7 +53,7 @@ def allocation(kind, rng):
     valid = torch.tensor(rng.random((N, L)) < rng.choice([0.7, 1.0]))
     valid[1, :2] = True
     tau[1] = squared(drawn[1, 0], drawn[1, 1]) / 2  # the second token is as far as may be
-    drawn = torch.where(valid[..., None], drawn, 0)
+    drawn = torch.where(valid[..., None], drawn, float("nan"))
     slots, n_slots = drawn[:, :0], torch.zeros(N, dtype=torch.int64)
     if rng.random() < 0.5:
         slots, n_slots = keys(kind, rng, N, 8, 0.3), torch.tensor([rng.integers(0, 8), 0])
@@ -68,6 +68,28 @@ def allocation(kind, rng):
     )
     want = lead, nearest.masked_fill(~valid, -1), lost, novelty
     return [int((a != b).sum()) for a, b in zip(got, want, strict=True)]
+
+
+def asked_later(rng):
+    """Fields of `allocate` that differ from torch's, and whether it looked before it was asked."""
+    _, k, v, mask = batch(rng, 2, 40, 2, 1)
+    k[~mask] = float("nan")
+    state, wrong = SlotState.empty(k, v, 60), []
+    before = allocate(k[:, :10], 0.3, mask=mask[:, :10], state=state)
+    write(state, k[:, :10], v[:, :10], before)
+    narrow = k.transpose(1, 2).contiguous().transpose(1, 2).bfloat16()
+    for words in ({}, {"mask": mask}, {"mask": mask, "state": state}):
+        plain = (k if "state" in words else narrow) if words else k.nan_to_num(nan=0.25)
+        want = allocate(plain, 0.3, impl="torch", **words)
+        got = allocate(plain, 0.3, impl="triton", **words)
+        early = "_run" not in vars(got)
+        real = mask[..., None] if words else torch.ones_like(mask)[..., None]
+        pairs = list(zip(got[:9], want[:9], strict=True))[: 9 if words else 8]
+        pairs[2] = tuple(x.masked_fill(~real, -1) for x in pairs[2])
+        wrong.append([int(early), *(int((a != b).sum()) for a, b in pairs)])
+        moved = got._replace(assign=got.nearest)
+        wrong[-1].append(int((moved.assign != moved.nearest).sum() + ("_run" in vars(got))))
+    return wrong
 
 
 def batch(rng, B, L, H, G):
@@ -137,6 +159,16 @@ def steps(mode, value, rng, shut=0):
     return [worst, *counted]
 
 
+def left_out(rng):
+    """Refused keys of two streams: one of nan, padding, one too short; all where tau is nan."""
+    _, k, _, _ = batch(rng, 1, 8, 2, 1)
+    mask = torch.ones(1, 8, dtype=torch.bool)
+    k[0, 1], k[0, 2], k[0, 3], mask[0, 2] = float("nan"), float("nan"), 0.5 * k[0, 3], False
+    none, taus = torch.zeros(2, dtype=torch.int64), torch.tensor([0.3, torch.nan]).double()
+    run = engine.begin(k, taus, mask, k.new_empty(2, 0, 16), none, 8, "triton")
+    return [*run.laid.refused.tolist(), *run.leads()[:, 1:4].sum(1).tolist(), int(run.open[1])]
+
+
 def refused(rng):
     """What a state has counted after three tokens, a key of nan and one of zeros among them."""
     q, k, v, _ = batch(rng, 1, 3, 1, 2)
@@ -154,11 +186,13 @@ def main():
     warnings.filterwarnings("ignore", "invalid value|overflow", RuntimeWarning)
     poison()
     wrong = {f"allocation {kind}": allocation(kind, rng) for kind in KINDS}
+    wrong["asked later"] = asked_later(rng)
     wrong["reads"] = reads(rng)
     for mode, value in product(("mass", "distinct"), ("mean", "first", "last")):
         wrong[f"steps {mode} {value}"] = steps(mode, value, rng)
         wrong[f"shut {mode} {value}"] = steps(mode, value, rng, shut=4)
     wrong["refused"] = refused(rng)
+    wrong["left out"] = left_out(rng)
     wrong["dispatched"] = dispatched(rng)
     print(json.dumps(wrong))
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from distinctkv.nn import DistinctAttention, Heads, HybridLM, Mamba2, Reading, WriteGate, fast
 from distinctkv.nn.functional import SlotState, allocate, novelty, read, step
+from distinctkv.nn.training import train
 from tests.nn.cases import draw
 
 pytestmark = pytest.mark.gpu
@@ -57,3 +59,77 @@ def test_nothing_waits_for_the_device(batch):
         run()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.fixture
+def reached(monkeypatch):
+    """Which read kernels were run, by name."""
+    from distinctkv.nn.kernels import reading
+
+    names = []
+    for name in ("read_mass", "read_first"):
+        kernel = getattr(reading, name)
+        monkeypatch.setattr(
+            reading, name, lambda *a, kernel=kernel, name=name: names.append(name) or kernel(*a)
+        )
+    return names
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("mode", "value"), [("mass", "mean"), ("distinct", "first")])
+def test_a_long_read_reaches_the_kernels_and_is_what_torch_reads(
+    batch, reached, monkeypatch, mode, value, kind, padded
+):
+    data = batch(B=2, L=fast.LONG + 100, H=2, D=64, C=64, group=2, things=300, dtype=torch.float32)
+    q, k, v = (x.to("cuda", kind) for x in (data.q, data.k, data.v))
+    found = allocate(k, 0.3, mask=data.mask.cuda() if padded else None)
+    words = {"mode": mode, "value": value, "scale": 2.0}
+    got = read(q, k, v, found, **words)
+    assert len(reached) == 1
+    monkeypatch.setattr(fast, "LONG", 1 << 30)
+    want = read(q.float(), k.float(), v.float(), found, **words)
+    assert len(reached) == 1
+    assert got.dtype == kind
+    assert float((got.float() - want).norm() / want.norm()) < 2.0**-7
+
+
+def test_autocast_takes_the_mass_to_a_kernel(batch, reached):
+    data = batch(B=1, L=fast.LONG, D=64, C=64, things=300, dtype=torch.float32)
+    q, k, v = (x.cuda() for x in (data.q, data.k, data.v))
+    found = allocate(k, 0.3)
+    want = read(q, k, v, found, scale=2.0)
+    with torch.autocast("cuda", torch.bfloat16):
+        got = read(q, k, v, found, scale=2.0)
+    assert reached == ["read_mass"]
+    assert float((got - want).norm() / want.norm()) < 2.0**-6
+
+
+@torch.no_grad()
+def test_a_layer_reads_a_long_text_as_it_reads_it_in_pieces(seed):
+    torch.manual_seed(seed)
+    layer = DistinctAttention(64).cuda().eval()
+    x = torch.randn(40, 64)[torch.randint(0, 40, (1, fast.LONG))].cuda()
+    state = layer.start(1)
+    pieces = torch.cat([layer(part, state) for part in x.split(1000, 1)], 1)
+    torch.testing.assert_close(layer(x), pieces, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_captured_training_is_training(seed, gated):
+    losses = []
+    for captured in (False, True):
+        torch.manual_seed(seed)
+        heads, gate = Heads(2, 16), WriteGate(32) if gated else None
+        layer = DistinctAttention(32, heads, reading=Reading(window=int(gated)), gate=gate)
+        model = HybridLM(16, 32, [Mamba2(32, head=32), layer]).cuda()
+        random = torch.Generator("cuda").manual_seed(seed)
+        drawn = (
+            (tokens, tokens.roll(-1, 1))
+            for length in [32, 64] * 8
+            for tokens in [torch.randint(0, 16, (4, length), device="cuda", generator=random)]
+        )
+        steps = train(model, drawn, steps=16, captured=captured)
+        losses.append([step.loss for step in steps])
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[1][-1] != losses[1][0]

@@ -37,6 +37,13 @@ def test_steps_equal_the_whole(model, tokens):
 
 
 @torch.no_grad()
+def test_logits_may_be_had_at_some_places_alone(model, tokens):
+    at = torch.tensor([[16, 0, 3], [2, 2, 5], [1, 9, 4]])
+    some, whole = model(tokens, at=at), model(tokens)
+    torch.testing.assert_close(some, torch.stack([w[a] for w, a in zip(whole, at, strict=True)]))
+
+
+@torch.no_grad()
 def test_a_prompt_then_steps_equal_the_whole(model, tokens):
     state = model.start(3)
     parts = [model(tokens[:, :9], state)]

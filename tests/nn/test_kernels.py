@@ -44,6 +44,16 @@ def test_the_kernels_open_the_slots_that_torch_opens(wrong, kind):
 
 
 @needs_triton
+def test_nearest_slots_are_looked_for_when_asked_for_and_are_those_of_torch(wrong):
+    assert [sum(counts) for counts in wrong["asked later"]] == [0, 0, 0]
+
+
+@needs_triton
+def test_the_kernels_leave_out_keys_that_are_not_of_length_one(wrong):
+    assert wrong["left out"] == [2, 7, 0, 0, 0]
+
+
+@needs_triton
 def test_the_kernels_read_what_torch_reads(wrong):
     assert max(wrong["reads"]) < 2e-6
 

@@ -14,7 +14,7 @@ from distinctkv.nn.attention import Heads
 from distinctkv.nn.distinct import DistinctAttention, Reading
 from distinctkv.nn.hybrid import HybridLM
 from distinctkv.nn.mamba import Mamba2
-from distinctkv.nn.training import recall, sweep, train
+from distinctkv.nn.training import Learner, recall, sweep, train
 from distinctkv.nn.watching import CollapseWarning, Ramp, Watch, distinct_layers, set_tau
 from distinctkv.nn.zoo import WriteGate
 from distinctkv.policy import Concentration
@@ -119,6 +119,28 @@ def test_a_batch_that_asks_nothing_teaches_nothing(seed):
     (step,) = train(model, [(tokens, silent)], steps=1)
     assert step.loss == 0
     assert all(weight.isfinite().all() for weight in model.parameters())
+
+
+def answered(part, task, seed):
+    """The loss of a first step that answers this part of the places, and how many those were."""
+    torch.manual_seed(seed)
+    model, places = small(), []
+    model.register_forward_hook(lambda _model, _given, logits: places.append(logits.shape[1]))
+    return float(Learner(model, part)(*next(batches(task, seed)))), places[0]
+
+
+def test_a_step_that_answers_all_that_is_asked_is_the_same_without_the_other_places(seed):
+    tokens = 2 * TASK.n_items * (TASK.repeats + 1)
+    (whole, everywhere), (half, places) = (answered(part, TASK, seed) for part in (None, 0.5))
+    assert (everywhere, places) == (tokens, tokens // 2)
+    assert half == pytest.approx(whole, rel=1e-5)
+
+
+def test_a_step_may_answer_fewer_of_those_asked(seed):
+    (whole, _), (part, places) = (answered(part, TASK, seed) for part in (None, 0.1))
+    assert places == math.ceil(0.1 * 2 * TASK.n_items * (TASK.repeats + 1))
+    assert part == pytest.approx(whole, rel=0.2)  # a mean over some of the same answers
+    assert part != whole
 
 
 def test_only_matrices_and_embeddings_are_decayed():

@@ -25,10 +25,3 @@ def test_two_parameters_are_right_before_they_are_trained(short, seed):
 def test_a_gate_on_the_key_alone_keeps_whole_groups_of_repeats(short, seed):
     _, recall, _ = gates.measure(next(one for one in gates.CASES if one.name == "key"), seed)
     assert recall < 0.5
-
-
-def test_without_torch_nothing_is_measured(monkeypatch):
-    monkeypatch.setattr(gates, "find_spec", lambda name: None)
-    result = gates.run(range(2))
-    assert result.absent == ("torch",)
-    assert not result.rows

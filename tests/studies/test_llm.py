@@ -15,7 +15,10 @@ from tests.studies.toys import nowhere
 WAYS = [
     "full",
     "threshold",
-    *(study.at(name, part) for name, part in product(("ours", *study.RIVALS), study.PARTS)),
+    *(
+        study.at(name, part)
+        for name, part in product(("ours", "careful", *study.RIVALS), study.PARTS)
+    ),
 ]
 
 
@@ -100,6 +103,15 @@ def test_every_cache_is_measured_at_the_part_it_may_keep(monkeypatch, seed):
     size = {one.way: one.numbers[3] for one in measured}
     assert kept["full"] == 1
     for part in study.PARTS:
-        for name in ("ours", *study.RIVALS):
+        for name in ("ours", "careful", *study.RIVALS):
             assert kept[study.at(name, part)] == pytest.approx(part, abs=0.02)
         assert size[study.at("h2o", part)] == pytest.approx(part * size["full"], rel=0.02)
+
+
+def test_the_care_that_is_told_is_the_one_that_is_taken():
+    pytest.importorskip("transformers")
+    from distinctkv.hf import CAREFUL, Care
+
+    told = dict(one.split("=") for one in study.CARE.split(", "))
+    usual = {name: str(getattr(Care(), name)) for name in Care.__slots__}
+    assert {**usual, **told} == {name: str(getattr(CAREFUL, name)) for name in Care.__slots__}

@@ -8,7 +8,8 @@ which tokens lead and which slot is nearest.
 
 from __future__ import annotations
 
-from typing import NamedTuple, get_args
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -17,6 +18,12 @@ from . import door, engine
 from .engine import Impl
 from .law import LENGTHS
 from .state import SlotState
+
+if TYPE_CHECKING:
+    from .kernels.allocating import Run
+
+
+LOOKED = slice(2, 4)  # the fields of an allocation that no decision needs
 
 
 class Allocation(NamedTuple):
@@ -54,6 +61,50 @@ class Allocation(NamedTuple):
                 "into the nearest; raise capacity or tau"
             )
         return self
+
+
+class Later(Allocation):
+    """An allocation by kernels: nearest slots are looked for when somebody asks for them.
+
+    No decision needs them all, and they take as long as the decisions. Until they are asked for,
+    it holds on to the tables they are found in.
+    """
+
+    _run: Run | None
+    _found: tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(cls, run: Run, *fields: Any) -> Later:  # noqa: ANN401
+        """The fields of an allocation, whose nearest slots and novelty are still to be found."""
+        new = cls._make(fields)
+        new._run = run
+        return new
+
+    @property
+    def nearest(self) -> Tensor:
+        """The nearest slot before the token came."""
+        return self._looked()[0]
+
+    @property
+    def novelty(self) -> Tensor:
+        """Half the squared distance to it."""
+        return self._looked()[1]
+
+    def _looked(self) -> tuple[Tensor, Tensor]:
+        run = self.__dict__.pop("_run", None)
+        if run is not None:
+            H, nearest = self.lead.shape[2], run.nearest().long()
+            self._found = _deep(nearest, H), _deep(run.novelty(), H)
+        found: tuple[Any, ...] = self.__dict__.get("_found") or super().__getitem__(LOOKED)
+        return found[0], found[1]
+
+    def __iter__(self) -> Iterator[Any]:
+        """All fields, in order."""
+        return (getattr(self, name) for name in self._fields)
+
+    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401
+        """A field by its place."""
+        return tuple(self)[place]
 
 
 def unit(keys: Tensor) -> Tensor:
@@ -101,48 +152,46 @@ def allocate(
     if impl not in get_args(Impl):
         raise ValueError(f"impl must be one of {get_args(Impl)}, got {impl!r}")
     B, L, H, D = keys.shape
-    rows = keys.detach().to(torch.float64 if keys.dtype == torch.float64 else torch.float32)
     sequence, mask = door.packed(sequences, mask, L)
-    real = torch.ones_like(rows[..., 0], dtype=torch.bool)
-    if mask is not None:
-        real = real & mask[..., None]
-    length = torch.linalg.vecdot(rows, rows)
-    bars = door.taus(tau, keys)  # (B, H)
-    good = (length > LENGTHS[0] ** 2) & (length < LENGTHS[1] ** 2) & ~bars.isnan()[:, None]
-    refused = (real & ~good).sum(1)
-    valid = real & good
-    rows = torch.where(valid[..., None], rows, 0)
-    before = rows.new_empty(B, H, 0, D) if state is None else state.keys
-    n_before = torch.zeros_like(refused) if state is None else state.n_slots
+    bars = door.taus(tau, keys).flatten()  # (N,)
+    before = keys.new_empty(B, H, 0, D) if state is None else state.keys
+    n_before = bars.new_zeros(B, H, dtype=torch.int64) if state is None else state.n_slots
     S = capacity or (L if state is None else state.keys.shape[2])
-    # The operator is for compilers. Calling it would first import them, which takes seconds.
-    run = engine.operator if torch.compiler.is_compiling() else engine.run
-    lead, nearest, novelty, overflow = run(
-        _flat(rows),
-        torch.where(bars.isnan(), 0, bars).flatten(),
-        _flat(valid),
-        None if sequence is None else sequence.repeat_interleave(H, 0),
-        before.flatten(0, 1),
-        n_before.flatten(),
-        S,
-        chunk,
-        impl,
-    )
-    lead, nearest, novelty = (_deep(x, H) for x in (lead, nearest, novelty))
-    ids = n_before[:, None] + lead.cumsum(1) - 1
-    assign = torch.where(lead, ids, nearest).masked_fill(~valid, -1)
-    found = Allocation(
+    held = (before.flatten(0, 1), n_before.flatten(), S)
+    run = None
+    if sequence is None and not torch.compiler.is_compiling():
+        run = engine.begin(keys.detach(), bars, mask, *held, impl)
+    if run is not None and run.laid is not None:
+        refused, overflow = run.laid.refused.long(), run.lost.long()
+        lead, assign = run.leads(), run.assigned()[0].long()
+        nearest = novelty = assign  # nobody sees these: `Later` finds both
+    else:
+        rows = _streams(keys)
+        length = torch.linalg.vector_norm(rows, dim=-1)  # (N, L)
+        good = (length > LENGTHS[0]) & (length < LENGTHS[1]) & ~bars.isnan()[:, None]
+        real = torch.ones_like(good) if mask is None else mask.repeat_interleave(H, 0)
+        refused, valid = (real & ~good).sum(1), real & good
+        told = (rows, torch.where(bars.isnan(), 0, bars), valid)
+        ids = None if sequence is None else sequence.repeat_interleave(H, 0)
+        # The operator is for compilers. Calling it would first import them, which takes seconds.
+        decide = engine.operator if torch.compiler.is_compiling() else engine.run
+        lead, nearest, novelty, overflow = decide(*told, ids, *held, chunk, impl)
+        own = n_before.flatten()[:, None] + lead.cumsum(1) - 1
+        assign = torch.where(lead, own, nearest).masked_fill(~valid, -1)
+    lead, assign, nearest, novelty = (_deep(x, H) for x in (lead, assign, nearest, novelty))
+    fields = (
         lead,
         assign,
         nearest,
         novelty,
-        _openers(lead, ids, S),
+        _openers(lead, assign, S),
         n_before + lead.sum(1),
         overflow.reshape(B, H),
-        refused,
+        refused.reshape(B, H),
         mask,
         sequence,
     )
+    found = Allocation(*fields) if run is None else Later.of(run, *fields)
     return found.check() if _at_once(keys) else found
 
 
@@ -151,9 +200,10 @@ def _at_once(keys: Tensor) -> bool:
     return keys.is_cpu and not torch.compiler.is_compiling()
 
 
-def _flat(x: Tensor) -> Tensor:
-    """(B, L, H, ...) as streams (N, L, ...)."""
-    return x.transpose(1, 2).flatten(0, 1).contiguous()
+def _streams(keys: Tensor) -> Tensor:
+    """Keys (B, L, H, D) as streams (N, L, D), in 32 bits or more."""
+    wide = keys.detach().to(torch.promote_types(keys.dtype, torch.float32))
+    return wide.transpose(1, 2).flatten(0, 1).contiguous()
 
 
 def _deep(x: Tensor, H: int) -> Tensor:
@@ -161,9 +211,9 @@ def _deep(x: Tensor, H: int) -> Tensor:
     return x.reshape(-1, H, x.shape[1]).transpose(1, 2)
 
 
-def _openers(lead: Tensor, ids: Tensor, S: int) -> Tensor:
+def _openers(lead: Tensor, assign: Tensor, S: int) -> Tensor:
     """The token that opened each slot (B, H, S), or -1."""
     B, L, H = lead.shape
     place = torch.arange(L, device=lead.device).expand(B, H, L)
-    slot = torch.where(lead, ids, S).transpose(1, 2)
+    slot = torch.where(lead, assign, S).transpose(1, 2)
     return torch.full((B, H, S + 1), -1, device=lead.device).scatter(2, slot, place)[..., :S]

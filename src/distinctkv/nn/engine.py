@@ -9,12 +9,16 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Literal
+from math import inf
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from . import exact
+
+if TYPE_CHECKING:
+    from .kernels.allocating import Run
 
 Impl = Literal["auto", "torch", "triton"]
 Answer = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -60,6 +64,32 @@ def run(
     with torch.autocast(rows.device.type, enabled=False):
         engine = choose(impl, rows.device)
         return engine(rows, tau, valid, sequence, slots, n_slots, capacity, chunk)
+
+
+def begin(
+    keys: Tensor,
+    tau: Tensor,
+    mask: Tensor | None,
+    slots: Tensor,
+    n_slots: Tensor,
+    capacity: int,
+    impl: str,
+) -> Run | None:
+    """What the kernels decide of keys (B, L, H, D), with nobody asked yet which slot is nearest.
+
+    None where torch decides. ``tau`` (N,) may be nan, which refuses a stream's keys.
+    """
+    if choose(impl, keys.device) is exact.allocate:
+        return None
+    from .kernels.allocating import Room, Run
+    from .kernels.bounds import WIDTHS
+    from .kernels.laying import laid_out
+
+    if keys.dtype == torch.float64 or keys.shape[3] not in WIDTHS:
+        return None
+    with torch.autocast(keys.device.type, enabled=False):
+        laid, room = laid_out(keys, tau, mask), Room(slots, n_slots, capacity)
+        return Run(laid.rows, tau.nan_to_num(0.0, inf, -inf), laid.valid, room, laid=laid)
 
 
 def _shapes(rows: Tensor, *_: object) -> Answer:

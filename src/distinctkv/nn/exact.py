@@ -55,13 +55,15 @@ def allocate(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Lead (N, L), nearest slot or -1 (N, L), novelty (N, L), tokens that found no room (N,).
 
-    ``rows`` (N, L, D) have length one, or are zero where not ``valid``; ``tau`` (N,) is float64.
+    ``rows`` (N, L, D) have length one, or are anything where not ``valid``; ``tau`` (N,) is
+    float64.
     ``slots`` (N, S, D) holds what was there before, ``n_slots`` (N,) how much of it is filled.
     With ``sequence`` (N, L) tokens see their own sequence alone; no slots can be there before.
     """
     # Novelty is at most 2. Above all distances, yet below the inf that marks what is not visible.
     tau = tau.masked_fill(tau >= FURTHEST, 4 * FURTHEST)
     L = rows.shape[1]
+    rows = torch.where(valid[..., None], rows, 0)
     whole = Chunk(rows, halves(rows.to(product_type(rows))), valid, sequence)
     memory = _memory(whole, slots, n_slots, capacity, copy=chunk < L)
     parts = []

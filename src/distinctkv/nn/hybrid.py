@@ -110,12 +110,18 @@ class HybridLM(nn.Module):
         return ModelState([mixer.start(batch) for mixer in self.mixers])
 
     def forward(
-        self, tokens: Tensor, state: ModelState | None = None, mask: Tensor | None = None
+        self,
+        tokens: Tensor,
+        state: ModelState | None = None,
+        mask: Tensor | None = None,
+        *,
+        at: Tensor | None = None,
     ) -> Tensor:
         """Logits (B, L, V) for tokens (B, L), which follow those in ``state`` and are added.
 
         ``mask`` (B, L) is true for real tokens. Padding, wherever it stands, changes nothing; what
-        is said at it means nothing.
+        is said at it means nothing. With ``at`` (B, A) there are logits (B, A, V) at these places
+        alone: those of a large vocabulary cost more than the rest of a small model.
         """
         x = self.embed(tokens)
         if state is None:
@@ -123,6 +129,8 @@ class HybridLM(nn.Module):
                 x = block(x, None, mask)
         else:
             x = self._through(x, state, mask)
+        if at is not None:
+            x = x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
         return fn.linear(rms_norm(x, self.norm), self.embed.weight)
 
     def _through(self, x: Tensor, state: ModelState, mask: Tensor | None) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
+from .capturing import Captured
 from .watching import Ramp, Watch, distinct_layers, set_tau
 
 SILENT = -100  # the target of a token at which nothing is asked
@@ -35,35 +36,73 @@ def train(
     ramp: Ramp | None = None,
     chance: float | None = None,
     every: int = 1,
+    captured: bool = False,
+    asked: float | None = None,
 ) -> Iterator[Step]:
     """Train on (tokens, targets) of shape (B, L); yields what it sees ``every`` so many steps.
 
     Targets of -100 are not asked. AdamW with a warm-up over the first tenth, a cosine to 5 % of
     ``rate``, gradients clipped to length one; bfloat16 products on a GPU. With ``chance``, the
-    loss of one who knows nothing, a `Watch` looks out for a collapse.
+    loss of one who knows nothing, a `Watch` looks out for a collapse. ``captured`` launches a step
+    on a GPU as one graph (`Captured`), for models that launching keeps waiting. ``asked`` is for
+    `Learner`.
     """
-    watch = Watch(model, math.inf if chance is None else chance)
-    optimiser = torch.optim.AdamW(_groups(model), rate, betas=(0.9, 0.95), fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda i: _rate_at(i, steps))
+    watch, learner = Watch(model, math.inf if chance is None else chance), Learner(model, asked)
+    update = Captured(learner, model) if captured else learner
     model.train()
     for number, (tokens, targets) in zip(range(steps), batches, strict=False):
         if ramp is not None:
             set_tau(model, ramp(number / steps))
-        kind = tokens.device.type
-        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
-            logits = model(tokens)
-        asked = targets != SILENT
-        # A mean over what is asked, and 0, not nan, where nothing is.
-        loss = fn.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum")
-        loss = loss / asked.sum().clamp(min=1)
-        extra = sum(layer.write_loss(asked) for layer in distinct_layers(model).values())
-        optimiser.zero_grad()
-        torch.autograd.backward(loss + extra)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
-        schedule.step()
+        learner.go_at(rate * _rate_at(number, steps))
+        loss = update(tokens, targets)
         if number % every == 0 or number == steps - 1:
             yield Step(number, loss.item(), watch.look(number, loss.item()))
+
+
+class Learner:
+    """A model and its optimiser: a call is one step on (tokens, targets), and gives the loss.
+
+    With ``asked``, at most this part of the places of a stream is answered, drawn anew in each
+    step from those with a target; a model must then take ``at``, as `HybridLM` does. Where no more
+    than this have a target it is the same step, without the logits of all the others.
+    """
+
+    def __init__(self, model: nn.Module, asked: float | None = None) -> None:
+        self.model, self.asked = model, asked
+        # A graph reads the rate where it lies, so on a GPU it is a tensor.
+        there = next(model.parameters()).is_cuda
+        rate = torch.zeros((), device="cuda") if there else 0.0
+        self.optimiser = torch.optim.AdamW(
+            _groups(model), rate, betas=(0.9, 0.95), fused=True, capturable=there
+        )
+
+    def go_at(self, rate: float) -> None:
+        """Learn at this rate from now on."""
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """One step; nothing in it waits for the device."""
+        kind = tokens.device.type
+        asked, there = targets != SILENT, {}
+        if self.asked is not None:
+            order = torch.rand_like(targets, dtype=torch.float32) + asked
+            at = order.topk(math.ceil(self.asked * targets.shape[1])).indices
+            targets, there = targets.gather(1, at), {"at": at}
+        with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
+            logits = self.model(tokens, **there)
+        # A mean over what is asked, and 0, not nan, where nothing is.
+        loss = fn.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum")
+        loss = loss / (targets != SILENT).sum().clamp(min=1)
+        extra = sum(layer.write_loss(asked) for layer in distinct_layers(self.model).values())
+        self.optimiser.zero_grad()
+        torch.autograd.backward(loss + extra)
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+        return loss.detach()
 
 
 @torch.no_grad()

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from time import perf_counter
 
-from .device import device
+from .device import Told, device, n_seeds, result_of
 from .recall import compared
 from .result import Measure, Result, Role, Row, Setting
-from .shelf import conclude, unmeasured
 from .study import FULL, Progress, Scale, silent
 
 TITLE = "Five models in one run"
@@ -24,13 +21,13 @@ QUESTION = (
     "A stream of 512 tokens binds 128 keys to 32 classes. Trained end to end, which models can say "
     "the class of a key, and how many parameters and bytes do they hold?"
 )
+HEADINGS = {"table": "Recall, and what is held: slots and bytes of a stream, parameters"}
 ITEMS, REPEATS, CLASSES = 128, 4, 32
 LENGTH = ITEMS * REPEATS
 KEYS = 512  # there are, of which a stream has 128
 WIDTH = 128
 TAU = 0.5
 STREAMS, QUERIES = 16, 32  # in a step
-SEEDS = 5  # the first five of those asked for, and three in a quick run
 BATCHES = 10  # of 16 streams, with 32 questions each, to measure on
 MEASURES = ("recall", "slots", "bytes", "parameters")
 
@@ -87,35 +84,20 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
     }
 
 
-def n_seeds(scale: Scale) -> int:
-    """How many of the seeds are used."""
-    return max(3, scale.of(SEEDS))
-
-
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Train every model from every seed."""
-    if find_spec("torch") is None:
-        return unmeasured("five_models", settings(scale), seeds, ("torch",))
-    started = perf_counter()
-    used = tuple(seeds)[: n_seeds(scale)]
-    rows: list[Row] = []
-    for case in CASES:
-        found = []
-        for seed in used:
-            found.append(measure(case, seed))
-            progress(len(rows) * len(used) + len(found), len(CASES) * len(used))
-        rows.append(row(case, found))
-    result = Result(
-        study="five_models",
-        title=TITLE,
-        question=QUESTION,
-        reading=reading({one.name: one for one in rows}),
-        rows=tuple(rows),
-        settings=settings(scale),
-        seeds=used,
-        headings={"table": "Recall, and what is held: slots and bytes of a stream, parameters"},
-    )
-    return conclude(result, perf_counter() - started)
+
+    def tell(used: tuple[int, ...]) -> Told:
+        rows: list[Row] = []
+        for case in CASES:
+            found = []
+            for seed in used:
+                found.append(measure(case, seed))
+                progress(len(rows) * len(used) + len(found), len(CASES) * len(used))
+            rows.append(row(case, found))
+        return Told(rows, reading({one.name: one for one in rows}), HEADINGS)
+
+    return result_of("five_models", seeds, scale, tell)
 
 
 def measure(case: Case, seed: int) -> tuple[float, float, float, float]:

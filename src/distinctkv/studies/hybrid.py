@@ -10,15 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from itertools import count
-from time import perf_counter
 
 from ..data import RecallTask
-from .device import device
+from .device import Told, device, n_seeds, result_of
 from .recall import compared
 from .result import Measure, Result, Role, Row, Setting
-from .shelf import conclude, unmeasured
 from .study import FULL, Progress, Scale, silent
 
 TITLE = "The cache beside a state-space model"
@@ -39,7 +36,6 @@ STEPS = 400
 RATE = 3e-3
 WEIGHT = 10.0  # of the squared error of the count
 ASKED = 500  # streams to measure on
-SEEDS = 5  # the first five of those asked for, and three in a quick run
 MEASURES = ("recall", "R²", "slots", "bytes")
 
 
@@ -87,34 +83,20 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
     }
 
 
-def n_seeds(scale: Scale) -> int:
-    """How many of the seeds are used."""
-    return max(3, scale.of(SEEDS))
-
-
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Train every model from every seed."""
-    if find_spec("torch") is None:
-        return unmeasured("hybrid", settings(scale), seeds, ("torch",))
-    started = perf_counter()
-    used, steps = tuple(seeds)[: n_seeds(scale)], count(1)
-    found = [
-        measure(seed, lambda: progress(next(steps), STEPS * len(used)))  # one tick a step
-        for seed in used
-    ]
-    rows = [row(case, "models", found) for case in CASES]
-    rows += [row(case, "controls", found) for case in CONTROLS]
-    result = Result(
-        study="hybrid",
-        title=TITLE,
-        question=QUESTION,
-        reading=reading({one.name: one for one in rows}),
-        rows=tuple(rows),
-        settings=settings(scale),
-        seeds=used,
-        headings=HEADINGS,
-    )
-    return conclude(result, perf_counter() - started)
+    steps = count(1)
+
+    def tell(used: tuple[int, ...]) -> Told:
+        found = [
+            measure(seed, lambda: progress(next(steps), STEPS * len(used)))  # one tick a step
+            for seed in used
+        ]
+        rows = [row(case, "models", found) for case in CASES]
+        rows += [row(case, "controls", found) for case in CONTROLS]
+        return Told(rows, reading({one.name: one for one in rows}), HEADINGS)
+
+    return result_of("hybrid", seeds, scale, tell)
 
 
 def measure(seed: int, tick: Callable[[], None]) -> Mapping[str, tuple[float, ...]]:

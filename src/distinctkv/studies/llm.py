@@ -39,6 +39,7 @@ QUESTIONS = 6
 PARTS = (0.25, 0.125)
 SEEDS = 10  # the first ten of those asked for, and three in a quick run
 OURS = "Distinct slots (ours)"
+CARE = "importance=0.25, horizon=512, attended=True"  # `CAREFUL`, in words
 RIVALS = {
     "streaming": ("Newest tokens (StreamingLLM)", "4 sinks and the newest"),
     "random": ("At random", "4 sinks"),
@@ -138,7 +139,7 @@ def holders(
     """Each cache by name, what it holds, and its bytes where they are more than what is held."""
     import torch
 
-    from ..hf import distinct_cache
+    from ..hf import CAREFUL, Care, distinct_cache
     from .llm_held import hold_by, keep
     from .llm_rivals import RIVALS as SCORES
     from .llm_rivals import at_random, kept_tokens
@@ -146,8 +147,9 @@ def holders(
     heads = [one.keys[0, ..., 0] for one in context.layers]
     yield "full", keep(context, [torch.ones_like(one).bool() for one in heads]), None
     for part in PARTS:
-        cache = distinct_cache(model, kept=part)
-        yield at("ours", part), hold_by(cache, context), cache.nbytes
+        for name, care in (("ours", Care()), ("careful", CAREFUL)):
+            cache = distinct_cache(model, kept=part, care=care)
+            yield at(name, part), hold_by(cache, context), cache.nbytes
         for name in RIVALS:
             score = at_random(seed) if name == "random" else SCORES[name]
             yield at(name, part), kept_tokens(context, score, part), None
@@ -170,6 +172,8 @@ def rows(found: Sequence[Found]) -> Iterator[Row]:
     for part in PARTS:
         share = f"1/{round(1 / part)}"
         labels[at("ours", part)] = (f"{OURS}, {share}", f"kept={part:g}", "cache")
+        careful = f"Distinct slots, with care, {share}"
+        labels[at("careful", part)] = (careful, f"kept={part:g}; {CARE}", "cache")
         for name, (label, note) in RIVALS.items():
             labels[at(name, part)] = (f"{label}, {share}", f"kept={part:g}; {note}", "added")
     labels["threshold"] = ("Distinct slots, sized by themselves", "threshold=1", "cache")
@@ -207,8 +211,8 @@ def reading(found: Mapping[tuple[str, str], Row]) -> tuple[str, ...]:
     def beside(task: str, part: float) -> str:
         best = max(RIVALS, key=lambda name: mean(task, at(name, part)))
         return (
-            f"{mean(task, at('ours', part)):.2f} against {mean(task, at(best, part)):.2f} "
-            f"for the best rival ({RIVALS[best][0]})"
+            f"{mean(task, at('ours', part)):.2f}, with care {mean(task, at('careful', part)):.2f}, "
+            f"against {mean(task, at(best, part)):.2f} for the best rival ({RIVALS[best][0]})"
         )
 
     few, fewer = PARTS

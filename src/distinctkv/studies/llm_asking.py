@@ -22,6 +22,8 @@ from .llm_held import Held, attending
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+LOGITS = 1 << 26  # numbers of logits of words that may be there at once
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -49,20 +51,31 @@ def ask(
     with attending(model, _ask):
         states = model.model(input_ids=ids, position_ids=positions, use_cache=False, held=layers)
     states = states.last_hidden_state.view(len(helds), len(rows), length, -1)
+    # All answers at once, and one transfer: a device is not waited for at every question.
+    places = [
+        (question, len(cue) - 1 + i, token)
+        for question, (cue, answer) in enumerate(questions)
+        for i, token in enumerate(answer)
+    ]
+    which, where, true = torch.tensor(places, device=model.device).T
+    some = max(1, LOGITS // (len(places) * model.config.vocab_size))
+    parts = states[:, which, where].split(some)
+    both = torch.cat([_judged(model.lm_head(part).float(), true) for part in parts], 1).cpu()
+    sizes = [len(answer) for _, answer in questions]
     return [
-        [_answer(model, state, *one) for state, one in zip(states[way], questions, strict=True)]
-        for way in range(len(helds))
+        [
+            Answer(not bool(wrongs.any()), float(nats.mean()))
+            for nats, wrongs in zip(*(part.split(sizes) for part in way), strict=True)
+        ]
+        for way in both.unbind(1)
     ]
 
 
-def _answer(
-    model: PreTrainedModel, states: Tensor, cue: Sequence[int], answer: Sequence[int]
-) -> Answer:
-    first = len(cue) - 1
-    logits = model.lm_head(states[first : first + len(answer)]).float()
-    true = torch.tensor(answer, device=logits.device)
-    lost = cross_entropy(logits, true)
-    return Answer(bool((logits.argmax(-1) == true).all()), float(lost))
+def _judged(logits: Tensor, true: Tensor) -> Tensor:
+    """Nats of the true tokens, and whether another is likelier, (2, V, answer tokens)."""
+    lost = cross_entropy(logits.flatten(0, 1), true.repeat(len(logits)), reduction="none")
+    wrong = (logits.argmax(-1) != true).float()
+    return torch.stack((lost.view_as(wrong), wrong))
 
 
 def _stack(parts: Sequence[Held]) -> Held:
@@ -71,6 +84,8 @@ def _stack(parts: Sequence[Held]) -> Held:
 
     def wide(tensor: Tensor, value: float = 0.0) -> Tensor:
         room = (0, width - tensor.shape[1])
+        if not room[1]:
+            return tensor
         return pad(tensor, room if tensor.dim() == 2 else (0, 0, *room), value=value)
 
     return Held(
@@ -86,6 +101,7 @@ def _ask(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
+    dropout: float = 0.0,
     *,
     held: Sequence[Held],
     scaling: float,
@@ -93,17 +109,21 @@ def _ask(
 ) -> tuple[Tensor, None]:
     """Attention of the (V Q) questions to what is held and, causally, to themselves."""
     past = held[int(module.layer_idx)]  # type: ignore[arg-type]
-    V, H, S, D = past.keys.shape
+    V, H, _S, D = past.keys.shape
     L, Q = query.shape[2], len(query) // V
-    queries = query.reshape(V, Q, H, -1, L, D).transpose(1, 2)  # (V, H, Q, G, L, D)
+    queries = query.reshape(V, Q, H, -1, L, D).transpose(1, 2) * scaling  # (V, H, Q, G, L, D)
     own = [new.reshape(V, Q, H, 1, L, -1).transpose(1, 2) for new in (key, value)]
-    flat = queries.flatten(2, 4)
-    before = (flat @ past.keys.mT).float() * scaling + past.bias[:, :, None]
-    within = (queries @ own[0].mT).float() * scaling
+    # One matrix of all pairs and no copy of it, so that many ways can be asked at once.
+    before = (queries.flatten(2, 4) @ past.keys.mT).float()  # (V, H, Q G L, S)
+    before += past.bias[:, :, None]
+    within = (queries @ own[0].mT).float()
     later = torch.ones(L, L, dtype=torch.bool, device=query.device).triu(1)
-    logits = torch.cat((before.view(*queries.shape[:-1], S), within.masked_fill(later, -inf)), -1)
-    weights = logits.softmax(-1).to(value.dtype)
-    out = (weights[..., :S].flatten(2, 4) @ past.values).view(*queries.shape[:-1], -1)
-    out = out + weights[..., S:] @ own[1]
+    within = within.masked_fill_(later, -inf)
+    most = torch.maximum(before.amax(-1, keepdim=True), within.amax(-1).flatten(2)[..., None])
+    before = before.sub_(most).exp_()
+    within = within.sub_(most.view(*queries.shape[:-1], 1)).exp_()
+    total = before.sum(-1, keepdim=True).view(*queries.shape[:-1], 1) + within.sum(-1, keepdim=True)
+    out = (before.to(value.dtype) @ past.values).view(*queries.shape[:-1], -1)
+    out = (out + within.to(value.dtype) @ own[1]) / total.to(value.dtype)
     # V H Q G L D -> (V Q) L (H G) D
     return out.permute(0, 2, 4, 1, 3, 5).flatten(0, 1).flatten(2, 3).contiguous(), None

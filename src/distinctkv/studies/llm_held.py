@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,19 @@ if TYPE_CHECKING:
     from ..hf.layer import DistinctLayer
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+ROWS = 512  # queries at a time, so that no matrix of all pairs is held
+NEAR = 128  # a query this close to a token may look at it for its place alone
+
+
+class Received(NamedTuple):
+    """Attention that tokens got, (H, T), the mean over the heads that share a key."""
+
+    mass: Tensor  # summed over queries
+    shares: Tensor  # summed, each query's in units of an even share of what it sees
+    peak: Tensor  # the most that one query, further off than NEAR, paid to it
+
+
+@dataclass(frozen=True, eq=False)
 class Layer:
     """What one layer made of the context: keys and queries are rotated to their positions."""
 
@@ -40,6 +53,28 @@ class Layer:
         """Queries by the key-value head that they share, (H, G, T, D)."""
         _, H, T, D = self.keys.shape
         return self.queries.view(H, -1, T, D)
+
+    def weights(self, start: int, stop: int) -> Tensor:
+        """Attention of the queries from ``start`` to ``stop``, (H, G, stop - start, T)."""
+        keys = self.keys[0][:, None]
+        scaling: float = self.module.scaling
+        logits = (self.grouped[:, :, start:stop] @ keys.mT).float() * scaling
+        columns = torch.arange(keys.shape[2], device=keys.device)
+        return logits.masked_fill_(columns > columns[start:stop, None], -inf).softmax(-1)
+
+    @cached_property
+    def received(self) -> Received:
+        """Attention that each token got from all queries."""
+        mass, shares, peak = self.keys.new_zeros(3, *self.keys.shape[1:3]).float()
+        places = torch.arange(self.keys.shape[2], device=self.keys.device)
+        for start in range(0, len(places), ROWS):
+            rows = places[start : start + ROWS]
+            paid = self.weights(start, start + len(rows)).mean(1)  # (H, rows, T)
+            mass += paid.sum(1)
+            shares += (rows + 1.0) @ paid
+            paid.masked_fill_(places > rows[:, None] - NEAR, 0.0)
+            peak = torch.maximum(peak, paid.amax(1))
+        return Received(mass, shares, peak)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,13 +163,23 @@ def _held(layer: DistinctLayer, cap: float | None) -> Held:
 def keep(context: Context, masks: Sequence[Tensor]) -> list[Held]:
     """The tokens of (H, T) masks, a mask for each layer; the others are gone."""
     return [
-        Held(
-            layer.keys[0],
-            layer.values[0],
-            torch.zeros(mask.shape, device=mask.device).masked_fill(~mask, -inf),
-        )
+        picked(layer.keys[0], layer.values[0], mask)
         for layer, mask in zip(context.layers, masks, strict=True)
     ]
+
+
+def picked(keys: Tensor, values: Tensor, mask: Tensor) -> Held:
+    """Those of (H, T) tokens that a mask shows, in their order; heads as wide as the widest."""
+    n = mask.sum(1)
+    width = int(n.max())
+    order = mask.byte().sort(dim=1, descending=True, stable=True).indices[:, :width]
+    hidden = torch.arange(width, device=mask.device) >= n[:, None]
+    keys, values = (
+        x.gather(1, order[..., None].expand(-1, -1, x.shape[-1])) for x in (keys, values)
+    )
+    return Held(
+        keys, values, torch.zeros(hidden.shape, device=mask.device).masked_fill(hidden, -inf)
+    )
 
 
 @contextmanager
@@ -160,6 +205,7 @@ def _read(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
+    dropout: float = 0.0,
     *,
     made: list[tuple[Tensor, Tensor, Tensor]],
     scaling: float,
@@ -167,7 +213,8 @@ def _read(
 ) -> tuple[Tensor, None]:
     """Causal attention that remembers what it was given."""
     made.append((query, key, value))
-    out = scaled_dot_product_attention(
-        query, key, value, is_causal=True, scale=scaling, enable_gqa=True
-    )
+    # With keys repeated, float32 on CUDA has a kernel that holds no matrix of all pairs.
+    G = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(G, 1), value.repeat_interleave(G, 1)
+    out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling)
     return out.transpose(1, 2).contiguous(), None

@@ -95,25 +95,12 @@ def redundant(layer: Layer, n: int) -> Tensor:
 
 def mass(layer: Layer) -> Tensor:
     """Attention that each token received from all queries, the mean over a group, (H, T)."""
-    total = torch.zeros(layer.keys.shape[1:3], device=layer.keys.device)
-    T = layer.keys.shape[2]
-    for start in range(0, T, 512):
-        total += weights(layer, start, min(start + 512, T)).sum(2).mean(1)
-    return total
-
-
-def weights(layer: Layer, start: int, stop: int) -> Tensor:
-    """Attention of the queries from ``start`` to ``stop``, (H, G, stop - start, T)."""
-    keys = layer.keys[0][:, None]
-    scaling: float = layer.module.scaling
-    logits = (layer.grouped[:, :, start:stop] @ keys.mT).float() * scaling
-    columns = torch.arange(keys.shape[2], device=keys.device)
-    return logits.masked_fill(columns > columns[start:stop, None], -inf).softmax(-1)
+    return layer.received.mass
 
 
 def _window(layer: Layer) -> Tensor:
     T = layer.keys.shape[2]
-    return weights(layer, max(0, T - RECENT), T).mean((1, 2))
+    return layer.weights(max(0, T - RECENT), T).mean((1, 2))
 
 
 RIVALS: Mapping[str, Callable[[Layer, int], Tensor]] = {

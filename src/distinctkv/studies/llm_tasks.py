@@ -72,7 +72,7 @@ def fresh_logs(kit: Kit) -> Task:
 def updates(kit: Kit) -> Task:
     """Facts said three times, then changed; which value is current?"""
     wording: Wording = kit.one(NEWS)
-    n = max(4, kit.length // 128)
+    n = min(max(4, kit.length // 128), len(VALUES) // 2)
     names = kit.draw(NAMES, n)
     old, new = np.array(kit.draw(VALUES, 2 * n)).reshape(2, n).tolist()
 

@@ -2,8 +2,8 @@
 
 Each of K items comes r times in random order and is then asked for once: 2 K (r + 1) tokens. All
 models have a Mamba-2 block first and are trained alike (`mqar_models`). They are then asked for
-more items and longer sequences without training again; KVM-like and OVQ-like rules get the slots
-that ours opened, at every size. A graphics card runs the large size, if the run is a full one.
+more items and longer sequences without training again; KVM-like and OVQ-like rules get the bytes
+that ours held, at every size. A graphics card runs the large size, if the run is a full one.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from math import ceil
-from time import perf_counter
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from .device import device
+from .device import Told, device, result_of
 from .mqar_words import HEADINGS, LABELS, reading
 from .result import Measure, Result, Role, Row, Series, Setting
-from .shelf import conclude, unmeasured
 from .study import FULL, Progress, Scale, silent
 
 if TYPE_CHECKING:
@@ -54,8 +52,8 @@ class Case:
 CASES = (
     Case("mass", "SSM + slots, mass read", "tau .15, mean values", "cache"),
     Case("first", "SSM + slots, distinct read", "tau .15, first values", "cache"),
-    Case("kvm", "SSM + KVM-like slots", "as many slots as mass, in chunks of 16"),
-    Case("ovq", "SSM + OVQ-like slots", "as many slots as mass, in chunks of 16"),
+    Case("kvm", "SSM + KVM-like slots", "as many bytes as mass, in chunks"),
+    Case("ovq", "SSM + OVQ-like slots", "as many bytes as mass, in chunks"),
     Case("full", "SSM + full attention", "keeps every token"),
     Case("window", "SSM + window", "keeps the last tokens"),
     Case("mamba2", "Mamba-2", "two blocks of it"),
@@ -98,24 +96,15 @@ def size_of(scale: Scale) -> Size:
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Train every model from every seed, and ask."""
-    if find_spec("torch") is None:
-        return unmeasured("mqar", settings(scale), seeds, ("torch",))
-    started, used, size = perf_counter(), tuple(seeds)[: n_seeds(scale)], size_of(scale)
-    total, done = len(used) * len(CASES), iter(range(1, 1 + len(used) * len(CASES)))
-    found = [measure(seed, size, lambda: progress(next(done), total)) for seed in used]
-    rows = rows_of(found)
-    result = Result(
-        study="mqar",
-        title=TITLE,
-        question=QUESTION,
-        reading=reading({(row.table, row.name): row for row in rows}, size, len(used)),
-        rows=rows,
-        settings=settings(scale),
-        seeds=used,
-        series=series(found, size),
-        headings=HEADINGS,
-    )
-    return conclude(result, perf_counter() - started)
+
+    def tell(used: tuple[int, ...]) -> Told:
+        size, total, done = size_of(scale), len(used) * len(CASES), count(1)
+        found = [measure(seed, size, lambda: progress(next(done), total)) for seed in used]
+        rows = rows_of(found)
+        said = reading({(row.table, row.name): row for row in rows}, size, len(used))
+        return Told(rows, said, HEADINGS, series(found, size))
+
+    return result_of("mqar", seeds, scale, tell)
 
 
 def measure(seed: int, size: Size, tick: Callable[[], None]) -> Numbers:
@@ -123,27 +112,38 @@ def measure(seed: int, size: Size, tick: Callable[[], None]) -> Numbers:
     from . import mqar_models as models
 
     numbers: dict[tuple[str, str], Mapping[str, float]] = {}
-    ours: dict[tuple[int, int], Found] = {}
+    ours: Mapping[tuple[int, int], Found] = {}
     for case in CASES:
-        start = ours[size.asked[0]].slots if ours else 1
-        model = models.trained(case.name, seed, size, device(), ceil(start))
-        found = {}
-        for items, tokens in size.asked:
-            slots = ours[items, tokens].slots if ours else 1
-            models.fit(model, min(ceil(slots), tokens - 1), tokens)
-            found[items, tokens] = _ask(model, size, seed, items, tokens)
+        each = ours[size.asked[0]].slots / size.asked[0][0] if ours else 1.0
+        model = models.trained(case.name, seed, size, device(), each)
+        found = answers(model, size, seed, {at: one.bytes for at, one in ours.items()})
         ours = ours or found
         numbers["recall", case.name] = {_column(*at): one.recall for at, one in found.items()}
         numbers["bytes", case.name] = {_column(*at): one.bytes for at, one in found.items()}
-        items, tokens = size.asked[0]
-        models.fit(model, min(ceil(ours[items, tokens].slots), tokens - 1), tokens)
-        numbers["kinds", case.name] = _kinds(model, size, seed)
+        numbers["kinds", case.name] = kinds(model, size, seed)
         if case.name == "mass":
-            numbers.update(_served(model, size, seed))
+            numbers.update(served(model, size, seed))
         if case.name == "full":
             numbers.update(_paper(ours, found, size))
         tick()
     return numbers
+
+
+def answers(
+    model: HybridLM, size: Size, seed: int, held: Mapping[tuple[int, int], float]
+) -> Mapping[tuple[int, int], Found]:
+    """What a model recalls at every size; one with a schedule has the bytes ``held`` there.
+
+    It is left with those of the first size.
+    """
+    from . import mqar_models as models
+
+    found = {}
+    for items, tokens in (*size.asked[1:], size.asked[0]):
+        n_slots = models.slots_in(model, held.get((items, tokens), 0.0))
+        models.fit(model, max(1, int(n_slots)), tokens)
+        found[items, tokens] = _ask(model, size, seed, items, tokens)
+    return {at: found[at] for at in size.asked}
 
 
 def _column(items: int, tokens: int) -> str:
@@ -160,7 +160,7 @@ def _ask(model: HybridLM, size: Size, seed: int, items: int, tokens: int, **kind
     return models.ask(model, rng, models.task(size, items, tokens, **kind), asked(tokens))
 
 
-def _kinds(model: HybridLM, size: Size, seed: int) -> Mapping[str, float]:
+def kinds(model: HybridLM, size: Size, seed: int) -> Mapping[str, float]:
     """Recall where values are overwritten, and where keys share their first token."""
     items, tokens = size.asked[0]
     return {
@@ -169,7 +169,7 @@ def _kinds(model: HybridLM, size: Size, seed: int) -> Mapping[str, float]:
     }
 
 
-def _served(model: HybridLM, size: Size, seed: int) -> Numbers:
+def served(model: HybridLM, size: Size, seed: int) -> Numbers:
     """One checkpoint served otherwise: newest values, other thresholds, fewer bits."""
     import torch
 
@@ -192,7 +192,7 @@ def _served(model: HybridLM, size: Size, seed: int) -> Numbers:
         layer.slot_dtype = torch.bfloat16 if kind == "bfloat16" else None
         numbers["bits", row] = held()
     layer.slot_dtype, layer.reading = None, Reading("mass", "last")
-    numbers["kinds", "newest"] = _kinds(model, size, seed)
+    numbers["kinds", "newest"] = kinds(model, size, seed)
     layer.reading = before
     return numbers
 

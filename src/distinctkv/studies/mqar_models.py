@@ -8,8 +8,9 @@ lengths without training again. KVM-like and OVQ-like rules are given the slots 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,15 @@ from ..nn import (
 )
 from ..nn.mixer import Mixer
 from ..nn.scheduled import KVMAttention, OVQAttention, ScheduledAttention
-from ..nn.training import train
+from ..nn.training import Step, train
+from .mqar_drawing import batches
 
-NAMES = ("mass", "first", "gated", "kvm", "ovq", "full", "window", "mamba2", "delta")
+NAMES = (
+    "mass", "first", "gated", "kvm", "ovq", "full", "window",
+    "mamba2", "mamba2_wide", "delta", "delta_wide",
+)  # fmt: skip
 PIECE = 512  # tokens at a time when a long sequence is read
-Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
+WIDE = 8  # times the state of a fixed state that is to hold as much as many slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,10 @@ class Size:
     rate: float
     window: int
     asked: tuple[tuple[int, int], ...]  # the first as in training
+    taps: int = 4  # of the convolution before queries, keys and values; 1 is none
+    grow: float = 0.0  # part of the training over which more items come in, the fewest first
+    answered: float | None = None  # part of the tokens at which the loss is taken, at most
+    chunk: int = 16  # of rules with a schedule
 
 
 SMALL = Size(
@@ -59,8 +68,9 @@ SMALL = Size(
     ((8, 64), (8, 256), (16, 128), (32, 256), (48, 384), (8, 32), (32, 128)),
 )  # fmt: skip
 LARGE = Size(
-    128, 64, (64, 64), (4, 8, 16, 32, 64), 512, 2500, 64, 4096, 1024, 3e-3, 128,
+    128, 64, (64, 64), (4, 8, 16, 32, 64), 512, 2500, 32, 4096, 1024, 3e-3, 128,
     ((64, 512), (64, 4096), (128, 1024), (512, 4096), (2048, 16384), (64, 256), (512, 2048)),
+    grow=0.3, answered=0.25, chunk=64,
 )  # fmt: skip
 
 
@@ -75,11 +85,13 @@ class Found:
 
 def made(name: str, size: Size) -> HybridLM:
     """A fresh model."""
-    width, heads = size.width, Heads(size.width // size.head, size.head)
-    inner = min(64, width)
+    width, inner = size.width, min(64, size.width)
+    heads = Heads(size.width // size.head, size.head, size.taps)
     makes: Mapping[str, Callable[[], Mixer[Any]]] = {
         "mamba2": lambda: Mamba2(width, states=size.states[1], head=inner),
+        "mamba2_wide": lambda: Mamba2(width, states=WIDE * size.states[1], head=inner, chunk=256),
         "delta": lambda: GatedDeltaNet(width, key=inner, value=2 * inner),
+        "delta_wide": lambda: GatedDeltaNet(width, key=WIDE * inner // 2, value=4 * inner),
         "window": lambda: SlidingWindowAttention(width, heads, window=size.window),
         "full": lambda: FullAttention(width, heads),
         "mass": lambda: DistinctAttention(width, heads),
@@ -87,8 +99,8 @@ def made(name: str, size: Size) -> HybridLM:
         "gated": lambda: DistinctAttention(
             width, heads, reading=Reading(window=1), gate=WriteGate(width)
         ),
-        "kvm": lambda: KVMAttention(width, heads),
-        "ovq": lambda: OVQAttention(width, heads),
+        "kvm": lambda: KVMAttention(width, heads, chunk=size.chunk),
+        "ovq": lambda: OVQAttention(width, heads, chunk=size.chunk),
     }
     backbone = Mamba2(width, states=size.states[0], head=inner)
     return HybridLM(1 + size.n_keys + size.n_values, width, [backbone, makes[name]()])
@@ -100,29 +112,53 @@ def task(size: Size, items: int, tokens: int, **kind: int) -> MQARTask:
     return MQARTask(items, each, n_keys=size.n_keys, n_values=size.n_values, **kind)
 
 
-def batches(rng: np.random.Generator, size: Size, place: str) -> Batches:
-    """Fresh sequences for ever."""
-    while True:
-        drawn = task(size, int(rng.choice(size.items)), size.tokens).draw(rng, size.batch)
-        yield torch.from_numpy(drawn.tokens).to(place), torch.from_numpy(drawn.targets).to(place)
+def trained(
+    name: str,
+    seed: int,
+    size: Size,
+    place: str,
+    each: float,
+    shown: Callable[[Step], bool] = lambda step: False,
+) -> HybridLM:
+    """A model after training; a rule with a schedule has ``each`` slots for an item, at most.
 
-
-def trained(name: str, seed: int, size: Size, place: str, n_slots: int) -> HybridLM:
-    """A model after training; a rule with a schedule ends each sequence with ``n_slots``."""
+    On a GPU sequences are drawn there and steps are captured, so that nothing waits for launches,
+    and products of 32 bits round to 19. ``shown`` sees twenty steps, and may end the training.
+    """
     torch.manual_seed(seed)
     model = made(name, size).to(place)
-    fit(model, n_slots, size.tokens)
-    drawn = batches(np.random.default_rng(seed), size, place)
-    for _ in train(model, drawn, steps=size.steps, rate=size.rate, every=size.steps):
-        pass
+    fit(model, max(size.items) * each, size.tokens)
+    torch.set_float32_matmul_precision("high" if place == "cuda" else "highest")
+    for step in train(
+        model,
+        batches(seed, size, place),
+        steps=size.steps,
+        rate=size.rate,
+        every=max(1, size.steps // 20),
+        captured=place == "cuda",
+        asked=size.answered,
+    ):
+        if shown(step):
+            break
+    torch.set_float32_matmul_precision("highest")
     return model.eval()
 
 
-def fit(model: HybridLM, n_slots: int, tokens: int) -> None:
-    """Give a rule with a schedule so many slots; others are left alone."""
+def fit(model: HybridLM, n_slots: float, tokens: int) -> None:
+    """Give a rule with a schedule so many slots, one for a token at most; others are left alone."""
     mixer = model.mixers[1]
     if isinstance(mixer, ScheduledAttention):
-        mixer.fit(n_slots, tokens)
+        mixer.fit(min(ceil(n_slots), tokens - 1), tokens)
+
+
+def slots_in(model: HybridLM, n_bytes: float) -> float:
+    """How many slots a head of a rule with a schedule has in so many bytes; 0 for others."""
+    mixer = model.mixers[1]
+    if not isinstance(mixer, ScheduledAttention):
+        return 0.0
+    heads = mixer.project.heads
+    slot = 4 * (2 * heads.size + 1)  # sums of keys and values, and a count
+    return (n_bytes - model.start(1).nbytes) / (heads.count * slot)
 
 
 @torch.no_grad()

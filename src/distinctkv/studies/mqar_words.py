@@ -57,14 +57,15 @@ def reading(rows: Rows, size: Size, n_seeds: int) -> tuple[str, ...]:
         f"{held('mass', first)} bytes, full attention {recall('full', first)} from "
         f"{held('full', first)}. At {most}, without training again, it is {recall('mass', most)} "
         f"from {held('mass', most)} bytes and {recall('full', most)} from {held('full', most)}.",
-        f"KVM-like and OVQ-like rules on the same layer, with as many slots as ours opened, recall "
+        f"KVM-like and OVQ-like rules on the same layer, with as many bytes as ours held, recall "
         f"{each(('kvm', 'ovq'), first)} as trained and {each(('kvm', 'ovq'), most)} at {most}. "
-        "They are told the number of slots beforehand, at every size; ours finds it.",
+        "They are told how much to hold beforehand, at every size; ours finds it.",
         f"A slot is not an item. There are {of('paper', 'items').mean:.1f} of them for each, "
         "because a trained key tells its token from what stands before it, and tokens that are "
         f"never asked for open slots as well. So the paper's fourfold is "
-        f"{of('paper', 'reduction').mean:.1f}. The number goes with the items and hardly with the "
-        f"length: {of('paper', 'length').mean:.2f} times as many in a sequence that is longer.",
+        f"{of('paper', 'reduction').mean:.1f}. At the most items there are "
+        f"{of('paper', 'growth').mean:.2f} times as many for each, and in a longer sequence of the "
+        f"same items {of('paper', 'length').mean:.2f} times as many.",
         f"Where nothing comes again ({once}) slots recall {recall('mass', once)} from "
         f"{held('mass', once)} bytes, attention {recall('full', once)} from "
         f"{held('full', once)}: little is saved there.",

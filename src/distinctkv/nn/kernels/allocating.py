@@ -16,16 +16,17 @@ from typing import NamedTuple
 import torch
 import triton
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .. import exact
 from .bounds import WIDTHS, fine, rough
 from .halves import prepare, refine
 from .law import measure, recheck
+from .laying import Laid
 from .nearest import again, nearest, ranks
 from .pairs import pairs
 from .settle import append, settle
 from .sieve import LEAD, NEAR, NOVEL, line_up, sieve
+from .tiles import tiles
 
 FURTHEST = 2.0
 
@@ -82,10 +83,16 @@ class Run:
     """One allocation: its tables on the device, and the launches in their order."""
 
     def __init__(
-        self, rows: Tensor, tau: Tensor, valid: Tensor, room: Room, how: Cut | None = None
+        self,
+        rows: Tensor,
+        tau: Tensor,
+        valid: Tensor,
+        room: Room,
+        how: Cut | None = None,
+        laid: Laid | None = None,
     ) -> None:
         N, L, D = rows.shape
-        self.room, self.how = room.capacity, how or cut(N, L, D)
+        self.laid, self.room, self.how = laid, room.capacity, how or cut(N, L, D)
         self.rows, self.valid = rows.contiguous(), valid.to(torch.int8).contiguous()
         self.before = room.n_slots.int()
         self.tau = tau.masked_fill(tau >= FURTHEST, inf)
@@ -104,6 +111,9 @@ class Run:
 
     def _halve(self) -> None:
         """Keys in 16 bits, and how far from one they are."""
+        if self.laid is not None:
+            self.halved, self.strays = self.laid.halved, self.laid.strays.view(torch.float32)
+            return
         N, L, D = self.rows.shape
         self.halved = torch.empty_like(self.rows, dtype=torch.float16)
         strays = torch.zeros(N, dtype=torch.int32, device=self.rows.device)
@@ -138,8 +148,8 @@ class Run:
         self.sizes = words.new_empty(N)
         self.within = words.new_empty(N, how.chunk, how.chunk // 32)
         self.ranks = ranks(how.tile, words.device)
-        self.tokens_in = _tiles(self.halved, how.block)
-        self.slots_in = _tiles(self.highs, how.tile)
+        self.tokens_in = tiles(self.halved, how.block)
+        self.slots_in = tiles(self.highs, how.tile)
 
     def _search(self, begin: int) -> None:
         """Which of the tokens from ``begin`` on the slots cover."""
@@ -219,7 +229,7 @@ class Run:
         self._line_up(doubts, 2, 0, L, *queue)
         R, T = (128, 64) if D <= 128 else (64, 32)  # what fits beside the processors
         refine[(triton.cdiv(L, R), N)](
-            self.rows, _tiles(self.highs, T), _tiles(self.lows, T), self.shifts, *queue, *whole,
+            self.rows, tiles(self.highs, T), tiles(self.lows, T), self.shifts, *queue, *whole,
             doubts, fine(D), L, S, D=D, R=R, T=T, num_warps=R // 16, num_stages=2,
         )  # fmt: skip
         self._line_up(doubts, 2, 0, L, *queue)
@@ -236,9 +246,3 @@ class Run:
             self.rows, self.slots, self.found, self.valid, novelty, L, self.room, D=D, R=64
         )
         return novelty
-
-
-def _tiles(table: Tensor, height: int) -> TensorDescriptor:
-    """A table (N, L, D) as rows, for the copy engine to take ``height`` at a time."""
-    width = table.shape[2]
-    return TensorDescriptor.from_tensor(table.view(-1, width), [height, width])

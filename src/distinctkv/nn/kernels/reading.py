@@ -13,10 +13,10 @@ from math import e, log2
 import torch
 import triton
 from torch import Tensor
-from triton.tools.tensor_descriptor import TensorDescriptor
 
 from .attend import attend_first, attend_mass
 from .slots import PLACES, absorb, plant, refresh
+from .tiles import tiles
 
 CHUNK = 512  # tokens that a mass read takes one by one
 BLOCK, TILE, WARPS, STAGES = 128, 64, 8, 3
@@ -37,11 +37,11 @@ def read_mass(
     sums = torch.zeros(N, L, E, device=v.device)
     counts = torch.zeros(N, L, device=v.device)
     means, biases = v.new_empty(N, L, E), q.new_empty(N, L, PLACES.value)
-    tiles = [_tiles(table) for table in (slots, means, biases)]
+    taken = [tiles(table, TILE) for table in (slots, means, biases)]
     chunk = min(CHUNK, triton.next_power_of_2(L))
     for begin in range(0, L, chunk):
         attend_mass[(triton.cdiv(chunk, BLOCK), N * G)](
-            q, *tiles, slots, v, visible, assign, out, step, begin, H, G, L, L,
+            q, *taken, slots, v, visible, assign, out, step, begin, H, G, L, L,
             *q.stride()[:3], *v.stride()[:3],
             D=q.shape[3], E=E, R=BLOCK, T=TILE, num_warps=WARPS, num_stages=STAGES,
         )  # fmt: skip
@@ -59,10 +59,10 @@ def read_first(
     B, L, H, E = v.shape
     G = q.shape[2] // H
     q = _rows(q)
-    tiles = [_tiles(_planted(x, assign, visible)) for x in (k, v)]
+    taken = [tiles(_planted(x, assign, visible), TILE) for x in (k, v)]
     out = v.new_empty(B, L, H * G, E)
     attend_first[(triton.cdiv(L, BLOCK), B * H * G)](
-        q, *tiles, visible, assign, out, scale * log2(e), H, G, L, L, *q.stride()[:3],
+        q, *taken, visible, assign, out, scale * log2(e), H, G, L, L, *q.stride()[:3],
         D=q.shape[3], E=E, R=BLOCK, T=TILE, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
     return out
@@ -82,8 +82,3 @@ def _planted(rows: Tensor, assign: Tensor, visible: Tensor) -> Tensor:
         rows, assign, visible, slots, H, L, L, *rows.stride()[:3], D=D, R=64
     )
     return slots
-
-
-def _tiles(table: Tensor) -> TensorDescriptor:
-    width = table.shape[2]
-    return TensorDescriptor.from_tensor(table.view(-1, width), [TILE, width])

@@ -1,0 +1,26 @@
+"""What tests on a GPU need where there is no Hypothesis: ``pytest --noconftest -p tests.nn.bare``.
+
+``python -m pytest --noconftest -p tests.nn.bare -o addopts= -o filterwarnings=default
+--import-mode=importlib -m gpu tests/nn/test_cuda.py tests/nn/test_kernels.py ...``
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.nn.conftest import batch as batch
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    return 0
+
+
+@pytest.fixture
+def rng(seed) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
