@@ -35,9 +35,22 @@ def test_the_damage_would_be_seen(rng, tmp_path, monkeypatch):
 
 def test_forty_kinds_of_bad_input_are_refused_by_every_engine(tmp_path):
     pytest.importorskip("numba")
-    kinds = len(reliability.bad.tries())
-    assert kinds >= 40
-    assert reliability.refused(tmp_path) == {"refused": kinds * len(reliability.ENGINES)}
+    kinds = [len(reliability.tries(engine)) for engine in reliability.ENGINES]
+    assert min(kinds[:4]) >= 40
+    assert reliability.refused(tmp_path) == {"refused": sum(kinds)}
+
+
+@pytest.mark.parametrize("engine", ["screened", "inline"])
+def test_the_screen_is_in_use_when_bad_input_comes(engine):
+    held = reliability.holder(engine)
+    cache = held if engine == "screened" else held._shelf.cache
+    assert cache._engine.name == "screened"
+    assert len(cache) >= 256
+    if engine == "inline":
+        assert held._shelf._screened.screen.ready
+        assert not held.add([1.0, 0.0, 0.0]) or not held.add([1.0, 0.0, 0.0])
+    else:
+        assert cache.write(cache.slots.keys[:5], [0] * 5).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_a_full_disk_leaves_the_old_snapshot(tmp_path):

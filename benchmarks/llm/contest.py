@@ -1,124 +1,49 @@
-"""Every way on every context, and where the rows are kept.
-
-A row is a line of JSON: one way, one part kept, one context. The rows of a context are written at
-once, and a later run does what is not there yet. Rows that other code made are not counted.
-"""
+"""Every way on every context."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict
+from math import inf
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
-from distinctkv.studies import llm_asking, llm_rivals
-from distinctkv.studies.llm_asking import ask
-from distinctkv.studies.llm_held import Context, Held, hold_by, keep, read
+from distinctkv.studies.llm_asking import Answer, ask
+from distinctkv.studies.llm_held import Context, Held, keep, read
 from distinctkv.studies.llm_kit import Kit, Task
 from distinctkv.studies.llm_tasks import TASKS
 
-from . import matching, presses, texts
-from .way import Way, each
+from . import ours, texts
+from .rows import FULL, Case, Row
+from .way import Way
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-FULL = "full"  # the way that keeps all
-WIDE = 16  # ways asked at once, on a device that likes it
+WAITING = 3 << 27  # numbers of keys and values that may wait to be asked, on a device,
+LOGITS = 1 << 28  # and logits that may be there at once when they are
+ASK_ONE_BY_ONE = ("cpu",)  # where memory is short and launches cost nothing
 
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A context by its task, its length in tokens and its seed."""
-
-    task: str
-    length: int
-    seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """How a way did on a context: what it was to keep, what it kept, and the answers."""
-
-    task: str
-    length: int
-    seed: int
-    way: str
-    part: float
-    kept: float
-    accuracy: float
-    nll: float
-    seconds: float  # to compress for all parts that were asked for, by the clock
-    code: str
-
-    @property
-    def cell(self) -> tuple[str, int, int, str, float]:
-        """What no two rows share."""
-        return self.task, self.length, self.seed, self.way, self.part
-
-
-def ways(variants: Mapping[str, Mapping[str, Any]]) -> list[Way]:
-    """Ours with each of the named options, what we wrote in a few lines, and the presses."""
-    return [
-        *(Way(name, told(options), _ours(options)) for name, options in variants.items()),
-        *simple(),
-        matching.WAY,
-        *presses.ways(),
-    ]
-
-
-def simple() -> list[Way]:
-    """Tokens at random, and the rivals of the study that kvpress does not have."""
-    notes = {
-        "h2o": "4 sinks, half of the rest for the newest, half for the most attended to",
-        "rkv": ".07 of the attention of 32 queries, less .93 of likeness to later keys",
-    }
-    scored = [Way(f"{n}, ours", note, _scored(llm_rivals.RIVALS[n])) for n, note in notes.items()]
-    return [Way("random", "4 sinks", each(_at_random)), *scored]
-
-
-def sizing(thresholds: Sequence[float], options: Mapping[str, Any]) -> list[Way]:
-    """Ours at a threshold, whatever that keeps."""
-    return [
-        Way(f"threshold {at:g}", told(options), _ours({**options, "threshold": at}), 1, True)
-        for at in thresholds
-    ]
-
-
-def told(options: Mapping[str, Any]) -> str:
-    """Options in words."""
-    return ", ".join(f"{name}={one}" for name, one in options.items()) or "as it is by default"
-
-
-def _ours(options: Mapping[str, Any]) -> Callable[..., list[list[Held]]]:
-    from distinctkv.hf import distinct_cache
-
-    def hold(model: PreTrainedModel, context: Context, part: float) -> list[Held]:
-        sized = {} if "threshold" in options else {"kept": part}
-        return hold_by(distinct_cache(model, **sized, **options), context)
-
-    return each(hold)
-
-
-def _scored(score: Callable[..., torch.Tensor]) -> Callable[..., list[list[Held]]]:
-    return each(lambda model, context, part: llm_rivals.kept_tokens(context, score, part))
-
-
-def _at_random(model: PreTrainedModel, context: Context, part: float) -> list[Held]:
-    return llm_rivals.kept_tokens(context, llm_rivals.at_random(int(context.ids.sum())), part)
+Label = tuple[str, float, float]  # way, part, seconds
+Found = TypeVar("Found")
 
 
 def tasks() -> dict[str, Callable[[Kit], Task]]:
     """Those that are made, and those on texts that are here."""
     return {**TASKS, **texts.tasks()}
+
+
+def task_of(tokenizer: Any, case: Case) -> Task:  # noqa: ANN401
+    """The context and the questions of a case."""
+    # A task's place in the alphabet is no part of its seed: tasks may come and go.
+    name = int.from_bytes(hashlib.sha256(case.task.encode()).digest()[:4], "big")
+    kit = Kit(tokenizer, case.length, np.random.default_rng([name, case.length, case.seed]))
+    return tasks()[case.task](kit)
 
 
 @torch.no_grad()
@@ -128,94 +53,118 @@ def measure(
     case: Case,
     wanted: Mapping[Way, Sequence[float]],
     code: str,
+    room: float = 1.0,
 ) -> list[Row]:
-    """Rows of a context for each way and part, and one for the full cache."""
-    # A task's place in the alphabet is no part of its seed: tasks may come and go.
-    name = int.from_bytes(hashlib.sha256(case.task.encode()).digest()[:4], "big")
-    kit = Kit(tokenizer, case.length, np.random.default_rng([name, case.length, case.seed]))
-    task = tasks()[case.task](kit)
+    """Rows of a context for each way and part, and one for the full cache.
+
+    With less ``room`` fewer caches are held at once.
+    """
+    task = task_of(tokenizer, case)
     context = read(model, torch.tensor([task.ids], device=model.device))
     everything = keep(
         context, [torch.ones_like(one.keys[0, ..., 0], dtype=torch.bool) for one in context.layers]
     )
-    helds, labels = [everything], [(FULL, 1.0, 0.0)]
+    waiting, rows = [((FULL, 1.0, 0.0), everything)], []
+    del everything
     for way, parts in wanted.items():
-        torch.manual_seed(case.seed)
-        started = time.perf_counter()
-        made = way.hold(model, context, parts)
-        if model.device.type == "cuda":
-            torch.cuda.synchronize()
-        taken = time.perf_counter() - started
-        helds += made
-        labels += [(way.name, part, taken) for part in parts]
-    answers = []
-    width = WIDE if model.device.type == "cuda" else 1
-    for start in range(0, len(helds), width):
-        answers += ask(model, helds[start : start + width], len(context), task.questions)
-    total = len(context) * sum(one.keys.shape[1] for one in context.layers)
+        if not way.ours:
+            ours.prepare.cache_clear()  # no other way needs it
+        made = fits(lambda way=way, parts=parts: _made(model, context, way, parts, case.seed))
+        if made is None:  # asked and let go, the others may leave enough memory
+            rows += _asked(model, context, task, waiting, room)
+            waiting = []
+            ours.prepare.cache_clear()
+            made = _made(model, context, way, parts, case.seed)
+        waiting += made
+        size = sum(one.keys.numel() * 2 for _, held in waiting for one in held)
+        if model.device.type in ASK_ONE_BY_ONE or size > room * WAITING:
+            rows += _asked(model, context, task, waiting, room)
+            waiting = []
+        del made
+    rows += _asked(model, context, task, waiting, room)
+    ours.prepare.cache_clear()  # or two contexts are held when the next is read
     return [
         Row(
             **asdict(case),
             way=name,
             part=part,
-            kept=round(sum(layer.n_slots for layer in held) / total, 5),
-            accuracy=fmean(answer.right for answer in answered),
-            nll=round(fmean(answer.nll for answer in answered), 5),
+            kept=round(kept, 5),
+            accuracy=fmean(answer.right for answer in answers),
+            nll=round(fmean(answer.nll for answer in answers), 5),
             seconds=round(taken, 4),
             code=code,
         )
-        for (name, part, taken), held, answered in zip(labels, helds, answers, strict=True)
+        for (name, part, taken), kept, answers in rows
     ]
 
 
-def digest(*facts: str) -> str:
-    """A short digest of the code that rows depend on, and of what else they do."""
-    import distinctkv.hf
-
-    here = Path(__file__).parent
-    sources = [*Path(distinctkv.hf.__file__).parent.glob("**/*.py")]
-    sources += Path(llm_asking.__file__).parent.glob("llm_*.py")
-    sources += [here / name for name in ("contest.py", "matching.py", "presses.py", "texts.py")]
-    made = hashlib.sha256(" ".join(facts).encode())
-    for path in sorted(sources):
-        made.update(path.read_bytes())
-    return made.hexdigest()[:12]
-
-
-def load(path: Path, code: str) -> list[Row]:
-    """Rows of this code; a line that a crash cut short is passed over."""
-    rows = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            row = Row(**json.loads(line))
-        except (json.JSONDecodeError, TypeError):
-            continue
-        if row.code == code:
-            rows[row.cell] = row
-    return list(rows.values())
-
-
-def append(path: Path, rows: Iterable[Row]) -> None:
-    """All rows in one write, so that other processes can write to the same file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(asdict(row)) + "\n" for row in rows)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def fits(go: Callable[[], Found]) -> Found | None:
+    """What it makes, or nothing if there is no memory for it."""
     try:
-        # A cut line before ours must not swallow our first.
-        os.write(file, ("\n" + text).encode())
-    finally:
-        os.close(file)
+        return go()
+    except torch.OutOfMemoryError:
+        pass  # only behind this line are the tensors of the frames that failed let go
+    torch.cuda.empty_cache()
+    return None
 
 
-def missing(
-    done: Sequence[Row], case: Case, all_ways: Sequence[Way], parts: Sequence[float]
-) -> dict[Way, list[float]]:
-    """What is left to do for a context."""
-    there = {row.cell for row in done}
+def _made(
+    model: PreTrainedModel, context: Context, way: Way, parts: Sequence[float], seed: int
+) -> list[tuple[Label, list[Held]]]:
+    """What a way holds, for each part, with its time."""
+    torch.manual_seed(seed)
+    _wait(model)
+    started = time.perf_counter()
+    made = way.hold(model, context, parts)
+    _wait(model)
+    taken = time.perf_counter() - started
+    return [((way.name, part, taken), held) for part, held in zip(parts, made, strict=True)]
 
-    def new(way: Way, part: float) -> bool:
-        return (case.task, case.length, case.seed, way.name, part) not in there
 
-    asked = {way: ([1.0] if way.sizes_itself else parts) for way in all_ways}
-    left = {way: [part for part in some if new(way, part)] for way, some in asked.items()}
-    return {way: some for way, some in left.items() if some}
+def _wait(model: PreTrainedModel) -> None:
+    if model.device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def _asked(
+    model: PreTrainedModel,
+    context: Context,
+    task: Task,
+    waiting: Iterable[tuple[Label, list[Held]]],
+    room: float,
+) -> list[tuple[Label, float, list[Answer]]]:
+    """Ask as many at once as there is memory for, those of like width together."""
+    total = len(context) * sum(one.keys.shape[1] for one in context.layers)
+    heads = model.config.num_attention_heads
+    tokens = len(task.questions) * max(len(cue) + len(said) for cue, said in task.questions)
+
+    def width(held: Sequence[Held]) -> int:
+        return max(one.keys.shape[1] for one in held)
+
+    found = []
+    left = sorted(waiting, key=lambda one: width(one[1]))
+    most = 1 if model.device.type in ASK_ONE_BY_ONE else len(left)
+    while left:
+        n = min(most, len(left))
+        while n > 1 and n * heads * tokens * width(left[n - 1][1]) > room * LOGITS:
+            n -= 1
+        helds = [held for _, held in left[:n]]
+        said = fits(lambda helds=helds: _answers(model, helds, len(context), task))
+        if said is None and n > 1:
+            most = n // 2
+            continue
+        seen, answers = said or _answers(model, helds, len(context), task)
+        parts = zip(left[:n], seen, answers, strict=True)
+        found += [(label, n_seen / total, some) for (label, _), n_seen, some in parts]
+        left = left[n:]
+    return found
+
+
+def _answers(
+    model: PreTrainedModel, helds: Sequence[Sequence[Held]], start: int, task: Task
+) -> tuple[list[int], list[list[Answer]]]:
+    """Slots that can be seen, and answers."""
+    biases = [torch.cat([one.bias.flatten() for one in held]) for held in helds]
+    seen = torch.stack([(bias > -inf).sum() for bias in biases])
+    answers = ask(model, helds, start, task.questions)
+    return seen.tolist(), answers

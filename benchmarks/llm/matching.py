@@ -71,10 +71,10 @@ def _match(layer: Layer, queries: Tensor, n: int) -> Held:
     shares = shares / shares.sum(-1, keepdim=True)
     target = (grown / mass) @ values
     old = values.gather(1, chosen[..., None].expand(-1, -1, values.shape[-1]))
-    # Ridge around the old values: (X'X + r I) dv = X' (y - X v).
-    gram = shares.mT @ shares
-    eye = torch.eye(n, device=gram.device)
-    change = torch.linalg.solve(gram + RIDGE * eye, shares.mT @ (target - shares @ old))
+    # Ridge around the old values, (X'X + r I) dv = X' (y - X v), by way of the fewer queries.
+    gram = shares @ shares.mT
+    eye = torch.eye(gram.shape[-1], device=gram.device)
+    change = shares.mT @ torch.linalg.solve(gram + RIDGE * eye, target - shares @ old)
     picked = layer.keys[0].gather(1, chosen[..., None].expand(-1, -1, keys.shape[-1]))
     return Held(picked, (old + change).to(layer.values.dtype), factor[..., 0].log())
 

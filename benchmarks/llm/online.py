@@ -1,16 +1,21 @@
 """``python -m benchmarks.llm.online``: a log that never ends, read in chunks within little memory.
 
-Each chunk attends to the slots of what came before. Printed are the slots after each doubling, the
-exponent of their growth, and the nats of the tokens beside those of a full cache.
+Each chunk attends to the slots of what came before. Printed are the nats of the tokens beside those
+of a full cache, the part of the tokens that is held at the end, and the exponent by which slots
+grow, means over streams.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import json
+import multiprocessing
+import time
+from collections.abc import Iterator, Sequence
 from math import log
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,18 +23,21 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import Cache, DynamicCache
 
-from distinctkv.hf import distinct_cache
+from distinctkv.hf import Care, distinct_cache
 from distinctkv.studies import llm_model
 from distinctkv.studies.llm_kit import Kit
 
 from ..common import stamp
 from .fetch import get
+from .rows import append_lines
 from .texts import log_lines, sentences
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 CHUNK = 256
+LINES = {"log": log_lines, "novel": sentences}
+HELD, LOST = 0.10, 0.02  # the aim: a log in so many slots, and so many more nats
 
 
 class Course(NamedTuple):
@@ -37,6 +45,21 @@ class Course(NamedTuple):
 
     nll: float
     slots: list[float]
+
+
+class Setting(NamedTuple):
+    """A threshold, the tokens that stay outside, and what `Care` has; 0 is off."""
+
+    threshold: float
+    recent: int
+    importance: float
+    tighten: float
+    horizon: float
+
+    def cache(self, model: PreTrainedModel) -> Cache:
+        """A new cache."""
+        care = Care(importance=self.importance, tighten=self.tighten, horizon=self.horizon or None)
+        return distinct_cache(model, threshold=self.threshold, recent=int(self.recent), care=care)
 
 
 @torch.no_grad()
@@ -65,39 +88,117 @@ def exponent(slots: Sequence[float]) -> float:
 
 
 def main() -> None:
-    """Follow one stream of each kind, full and at each threshold."""
+    """Follow streams, full and in each setting; then a table."""
     args = _arguments()
     stamp("torch", "transformers")
+    args.ends = time.time() + args.deadline
+    args.out.unlink(missing_ok=True)
+    cases = [(name, seed) for seed in range(args.contexts) for name in args.streams]
+    if args.workers == 1:
+        work(args, cases)
+    else:
+        spawn = multiprocessing.get_context("spawn")
+        shares = [cases[start :: args.workers] for start in range(args.workers)]
+        workers = [spawn.Process(target=work, args=(args, share)) for share in shares if share]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    print(table(load(args.out)))
+
+
+def load(path: Path) -> list[dict[str, Any]]:
+    """Rows that were written, if any."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line]
+
+
+def work(args: argparse.Namespace, cases: Sequence[tuple[str, int]]) -> None:
+    """Follow some streams; each is written when it is done."""
+    torch.set_num_threads(1 if args.workers > 1 else torch.get_num_threads())
     model, tokenizer = llm_model.load(
         args.model or llm_model.find() or get(), args.device, args.dtype
     )
-    for name, lines in (("log", log_lines), ("novel", sentences)):
-        for seed in range(args.contexts):
-            kit = Kit(tokenizer, args.length, np.random.default_rng(seed))
-            tokens = sum(kit.fill(lines(kit)), ())
-            ids = torch.tensor([tokens], device=model.device)
-            full = follow(model, ids, DynamicCache())
-            print(f"\n{name}, seed {seed}, {len(tokens)} tokens: full cache {full.nll:.3f} nats")
-            for at in args.threshold:
-                mine = follow(model, ids, distinct_cache(model, threshold=at))
-                places = [2**i - 1 for i in range(len(mine.slots).bit_length())]
-                grown = " ".join(f"{mine.slots[place]:.0f}" for place in places)
-                print(
-                    f"  threshold {at:g}: {mine.nll:.3f} nats ({mine.nll / full.nll - 1:+.1%}), "
-                    f"slots {grown} .. {mine.slots[-1]:.0f} ({mine.slots[-1] / len(tokens):.1%}), "
-                    f"exponent {exponent(mine.slots):.2f}",
-                    flush=True,
-                )
+    for name, seed in cases:
+        for row in courses(model, tokenizer, name, seed, args):
+            append_lines(args.out, [json.dumps(row)])
+
+
+def courses(
+    model: PreTrainedModel,
+    tokenizer: Any,  # noqa: ANN401
+    name: str,
+    seed: int,
+    args: argparse.Namespace,
+) -> Iterator[dict[str, Any]]:
+    """One stream, whole and in each setting, until the time is over."""
+    kit = Kit(tokenizer, args.length, np.random.default_rng(seed))
+    tokens = sum(kit.fill(LINES[name](kit)), ())
+    ids = torch.tensor([tokens], device=model.device)
+    for chunk in args.chunk:
+        full = follow(model, ids, DynamicCache(), chunk).nll
+        for at in args.setting:
+            if time.time() > args.ends:
+                return
+            setting = Setting(*at)
+            mine = follow(model, ids, setting.cache(model), chunk)
+            yield {
+                "stream": name,
+                "seed": seed,
+                "chunk": chunk,
+                **setting._asdict(),
+                "tokens": len(tokens),
+                "full": round(full, 5),
+                "nll": round(mine.nll, 5),
+                "slots": [round(one, 1) for one in mine.slots],
+            }
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Means over the streams of each setting, and whether the aim is met."""
+    names = ("stream", "chunk", *Setting._fields)
+    lines = [
+        "| stream | chunk | threshold | recent | importance | tighten | horizon | n | full nats "
+        "| more | held | slots 1, 2, 4 .. chunks | exponent | log in 10 % within 2 % |",
+        "|---" * 14 + "|",
+    ]
+    for key in sorted({tuple(row[name] for name in names) for row in rows}):
+        mine = [row for row in rows if tuple(row[name] for name in names) == key]
+        held = fmean(row["slots"][-1] / row["tokens"] for row in mine)
+        more = sum(row["nll"] for row in mine) / sum(row["full"] for row in mine) - 1
+        n = min(len(row["slots"]) for row in mine)
+        places = [*(2**i - 1 for i in range(n.bit_length())), n - 1]
+        grown = " ".join(f"{fmean(row['slots'][at] for row in mine):.0f}" for at in places)
+        power = fmean(exponent(row["slots"]) for row in mine)
+        met = "MET" if held <= HELD and more <= LOST else "MISSED"
+        shown = " | ".join(map(str, key))
+        full = fmean(row["full"] for row in mine)
+        lines.append(
+            f"| {shown} | {len(mine)} | {full:.3f} | {more:+.1%} | {held:.1%} | {grown} | "
+            f"{power:.2f} | {met if key[0] == 'log' else ''} |"
+        )
+    return "\n".join(lines)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.llm.online", description=__doc__)
-    parser.add_argument("--contexts", type=int, default=1)
+    parser.add_argument("--contexts", type=int, default=1, help="streams of each kind")
+    parser.add_argument("--streams", nargs="+", default=list(LINES), choices=list(LINES))
     parser.add_argument("--length", type=int, default=4096, help="in tokens")
-    parser.add_argument("--threshold", type=float, nargs="+", default=[1.0, 2.0])
+    parser.add_argument("--chunk", type=int, nargs="+", default=[CHUNK])
+    parser.add_argument(
+        "--setting",
+        type=lambda told: [float(one) for one in told.split(",")],
+        nargs="+",
+        default=[[1.0, 32, 0.0, 0.0, 0.0], [2.0, 32, 0.0, 0.0, 0.0]],
+        help="threshold,recent,importance,tighten,horizon; 0 is off",
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--deadline", type=float, default=1e9, help="seconds; none begins after")
     parser.add_argument("--model", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("out/bench/llm_online.jsonl"))
     return parser.parse_args()
 
 

@@ -12,17 +12,17 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from distinctkv.studies.llm_held import Context, Held, Layer, keep
-from distinctkv.studies.llm_rivals import protect, weights
+from distinctkv.studies.llm_held import Context, Held, Layer, keep, picked
+from distinctkv.studies.llm_rivals import protect
 
-from .way import Way, each
+from .way import Way
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -56,12 +56,10 @@ def ways() -> list[Way]:
         "ChunkKV(SnapKV)": lambda: kvpress.ChunkKVPress(snap()),
         "Merging(Compactor)": lambda: kvpress.MergingPress(compactor()),
     }
-    made = [
-        Way(name, told(make()), each(partial(compressed, make))) for name, make in makers.items()
-    ]
+    made = [Way(name, told(make()), partial(compressed, make)) for name, make in makers.items()]
     for name, make in (("Compactor", compactor), ("KeyDiff", kvpress.KeyDiffPress)):
         note = f"{told(make())}; best over all layers and heads, {LEAST:.0%} of each head safe"
-        made.append(Way(f"Global({name})", note, each(partial(chosen_over_all, make))))
+        made.append(Way(f"Global({name})", note, partial(chosen_over_all, make)))
     rereading = Way("KVzip", "reads the context again; prompt without a chat template", kvzip, 2)
     return [*made, rereading]
 
@@ -76,46 +74,86 @@ def told(press: Any) -> str:  # noqa: ANN401
 
 
 def compressed(
-    make: Callable[[], Any], model: PreTrainedModel, context: Context, kept: float
-) -> list[Held]:
-    """What the press returns for each layer; keys that it masks are hidden."""
+    make: Callable[[], Any], model: PreTrainedModel, context: Context, parts: Sequence[float]
+) -> list[list[Held]]:
+    """What the press returns for each part and layer; keys that it masks are gone."""
     press = make()
-    press.compression_ratio = 1 - kept
     press.post_init_from_model(model)
-    held = []
+    found: list[list[Held]] = [[] for _ in parts]
     for layer, options in _layers(context):
-        seen = _attention(layer) if type(press).__name__ == "ObservedAttentionPress" else None
-        keys, values = press.compress(
-            layer.module, layer.hidden, layer.keys, layer.values, seen, options
-        )
-        bias = torch.zeros(keys.shape[1:3], device=keys.device)
-        held.append(Held(keys[0], values[0], _hide(layer.module, bias)))
-    return held
+        _once(press, layer)
+        for part, held in zip(parts, found, strict=True):
+            press.compression_ratio = 1 - part
+            keys, values = press.compress(
+                layer.module, layer.hidden, layer.keys, layer.values, None, options
+            )
+            held.append(_seen(layer.module, keys[0], values[0]))
+    return found
 
 
 def chosen_over_all(
-    make: Callable[[], Any], model: PreTrainedModel, context: Context, kept: float
-) -> list[Held]:
+    make: Callable[[], Any], model: PreTrainedModel, context: Context, parts: Sequence[float]
+) -> list[list[Held]]:
     """The tokens of the highest scores over all layers and heads, a part of each head safe."""
     press = make()
-    press.compression_ratio = 1 - kept
     press.post_init_from_model(model)
-    scores = []
+    scores: list[list[Tensor]] = [[] for _ in parts]
     for layer, options in _layers(context):
-        one = press.score(layer.module, layer.hidden, layer.keys, layer.values, None, options)[0]
-        best = one.topk(max(1, int(LEAST * len(context))), -1).indices
-        scores.append(protect(one.float(), RECENT).scatter(-1, best, inf))
+        _once(press, layer)
+        for part, found in zip(parts, scores, strict=True):
+            press.compression_ratio = 1 - part
+            one = press.score(layer.module, layer.hidden, layer.keys, layer.values, None, options)
+            best = one[0].topk(max(1, int(LEAST * len(context))), -1).indices
+            found.append(protect(one[0].float(), RECENT).scatter(-1, best, inf))
+    return [_highest(context, found, part) for found, part in zip(scores, parts, strict=True)]
+
+
+def _highest(context: Context, scores: Sequence[Tensor], part: float) -> list[Held]:
     flat = torch.cat([one.flatten() for one in scores])
     mask = torch.zeros_like(flat, dtype=torch.bool)
-    mask[flat.topk(int(kept * len(flat))).indices] = True
+    mask[flat.topk(int(part * len(flat))).indices] = True
     masks = mask.split([one.numel() for one in scores])
     return keep(context, [m.view_as(s) for m, s in zip(masks, scores, strict=True)])
+
+
+def _once(press: Any, layer: Layer) -> None:  # noqa: ANN401
+    """Let the scores of a layer be made once: they do not depend on the part that is kept.
+
+    Those of StreamingLLM do, and cost nothing; Compactor adds two that do not.
+    """
+    inner = getattr(press, "press", press)
+    kind = type(inner).__name__
+    if kind == "ObservedAttentionPress":
+        # What kvpress makes of all attention weights, which need not be held at once.
+        T = layer.keys.shape[2]
+        asked = torch.arange(T, 0, -1, device=layer.keys.device)
+        inner.score = lambda *_, **__: (layer.received.mass / asked)[None]
+    elif kind == "CompactorPress":
+        for one in (inner._leverage_press, inner._non_causal_press):
+            one.score = _remembered(one)
+    elif kind != "StreamingLLMPress":
+        inner.score = _remembered(inner)
+
+
+def _remembered(press: Any) -> Callable[..., Tensor]:  # noqa: ANN401
+    known: list[Tensor] = []
+
+    def score(*args: Any, **options: Any) -> Tensor:  # noqa: ANN401
+        if not known:
+            known.append(type(press).score(press, *args, **options))
+        return known[0].clone()  # AdaKV writes into it
+
+    return score
 
 
 def kvzip(model: PreTrainedModel, context: Context, parts: Sequence[float]) -> list[list[Held]]:
     """KVzip from end to end: it prefills, reads the context again, and masks."""
     from kvpress import KVzipPress
+    from kvpress.presses import kvzip_press
     from transformers import DynamicCache
+
+    # It loads a tokenizer for every context, which is no part of the method.
+    kvzip_press.AutoTokenizer = Tokenizers
 
     found: list[list[Held]] = []
 
@@ -141,9 +179,20 @@ def kvzip(model: PreTrainedModel, context: Context, parts: Sequence[float]) -> l
     return found
 
 
+class Tokenizers:
+    """Tokenizers that are loaded once."""
+
+    @staticmethod
+    @cache
+    def from_pretrained(name: str) -> Any:  # noqa: ANN401
+        """The tokenizer of a model's folder."""
+        from transformers import AutoTokenizer
+
+        return AutoTokenizer.from_pretrained(name)
+
+
 def _masked(layer: Layer) -> Held:
-    bias = torch.zeros(layer.keys.shape[1:3], device=layer.keys.device)
-    return Held(layer.keys[0], layer.values[0], _hide(layer.module, bias))
+    return _seen(layer.module, layer.keys[0], layer.values[0])
 
 
 def _layers(context: Context) -> Iterator[tuple[Layer, dict[str, Any]]]:
@@ -153,24 +202,30 @@ def _layers(context: Context) -> Iterator[tuple[Layer, dict[str, Any]]]:
         yield layer, {"position_embeddings": context.rotation}
 
 
-def _hide(module: Any, bias: Tensor) -> Tensor:  # noqa: ANN401
+def _seen(module: Any, keys: Tensor, values: Tensor) -> Held:  # noqa: ANN401
+    """What a press has left, without the keys that it told attention to mask."""
     masked = getattr(module, "masked_key_indices", None)
-    if masked is not None:
-        bias[masked[1].to(bias.device), masked[2].to(bias.device)] = -inf
-        module.masked_key_indices = None
-    return bias
-
-
-def _attention(layer: Layer) -> Tensor:
-    """All attention weights, (1, H G, T, T)."""
-    return weights(layer, 0, layer.keys.shape[2]).flatten(0, 1)[None]
+    module.masked_key_indices = None
+    if masked is None:
+        return Held(keys, values, torch.zeros(keys.shape[:2], device=keys.device))
+    mask = torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)
+    mask[masked[1].to(mask.device), masked[2].to(mask.device)] = False
+    return picked(keys, values, mask)
 
 
 @contextmanager
 def _stock(model: PreTrainedModel) -> Iterator[None]:
-    before = model.config._attn_implementation
+    """The attention of transformers, with keys repeated for the heads that share them.
+
+    Not repeated, float32 on CUDA has no kernel but one that holds all pairs of tokens.
+    """
+    from transformers.integrations import sdpa_attention
+
+    before, shares = model.config._attn_implementation, sdpa_attention.use_gqa_in_sdpa
     model.set_attn_implementation("sdpa")
+    sdpa_attention.use_gqa_in_sdpa = lambda *_: False
     try:
         yield
     finally:
+        sdpa_attention.use_gqa_in_sdpa = shares
         model.set_attn_implementation(before)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .contest import FULL, Row
+from .rows import FULL, Row
 
 Floats = NDArray[np.float64]
 DRAWS = 4000
@@ -20,9 +21,14 @@ def interval(numbers: Sequence[float] | Floats) -> tuple[float, float, float]:
     (1.0, 1.0, 1.0)
     """
     values = np.asarray(numbers, float)
-    draws = np.random.default_rng(0).integers(len(values), size=(DRAWS, len(values)))
-    low, high = np.quantile(values[draws].mean(1), (0.025, 0.975))
+    low, high = np.quantile(_drawn(len(values)) @ values / len(values), (0.025, 0.975))
     return float(values.mean()), float(low), float(high)
+
+
+@cache
+def _drawn(n: int) -> Floats:
+    """How often each of n contexts is drawn, each time that n of them are."""
+    return np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), size=DRAWS).astype(float)
 
 
 def text(found: tuple[float, float, float], sign: str = "") -> str:
@@ -109,10 +115,54 @@ def _sized(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def _starred(gaps: Floats) -> str:
+    if not len(gaps):
+        return ""
+    mean, low, high = interval(gaps)
+    return f"{mean:+.3f}{'*' if low > 0 or high < 0 else ' '}"
+
+
+def cells_of(name: str, cells: Iterable[str]) -> str:
+    """A line of a table."""
+    return f"| {name:42} |" + "".join(f" {cell:>10} |" for cell in cells)
+
+
+def brief(rows: Sequence[Row]) -> str:
+    """The full cache on each task and length, with the number of contexts."""
+    lines = ["\nfull cache: accuracy or nats, and contexts"]
+    for task in sorted({row.task for row in rows}):
+        cells = []
+        for length in sorted({row.length for row in rows}):
+            found = [score(r) for r in rows if (r.way, r.task, r.length) == (FULL, task, length)]
+            cells.append(f"{np.mean(found):.2f} ({len(found)})" if found else "")
+        lines.append(cells_of(task, cells))
+    return "\n".join(lines)
+
+
+def all_sized(rows: Sequence[Row]) -> list[str]:
+    """What every threshold keeps of each task and length, and what it loses in all."""
+    lines = []
+    ways = sorted({row.way for row in rows if row.way.startswith("threshold")})
+    tasks = sorted({row.task for row in rows if is_recall(row.task)})
+    for length in sorted({row.length for row in rows}):
+        here = [row for row in rows if row.length == length]
+        full = {(row.task, row.seed): row.accuracy for row in here if row.way == FULL}
+        if ways:
+            lines += [f"\n{length} tokens: part kept by a threshold, and recall less full"]
+            lines.append(cells_of("", [*(task[:10] for task in tasks), "recall"]))
+        for way in ways:
+            mine = [row for row in here if row.way == way and is_recall(row.task)]
+            kept = [[row.kept for row in mine if row.task == task] for task in tasks]
+            lost = np.array([row.accuracy - full[row.task, row.seed] for row in mine])
+            cells = [f"{np.mean(one):.2f}" if one else "" for one in kept]
+            lines.append(cells_of(way, [*cells, _starred(lost)]))
+    return lines
+
+
 def choose(rows: Sequence[Row], names: Sequence[str]) -> str:
     """The way with the best pooled recall over all parts; the first of equals."""
-    means = {
-        name: np.mean([row.accuracy for row in rows if row.way == name and is_recall(row.task)])
-        for name in names
-    }
-    return max(names, key=lambda name: means[name])
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for row in rows:
+        if row.way in found and is_recall(row.task):
+            found[row.way].append(row.accuracy)
+    return max(names, key=lambda name: float(np.mean(found[name] or [-1.0])))

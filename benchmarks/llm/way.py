@@ -26,6 +26,11 @@ class Way:
     passes: int = 1
     sizes_itself: bool = False
 
+    @property
+    def ours(self) -> bool:
+        """Whether it is one of ours that works on all layers at once."""
+        return self.name.startswith(("ours", "threshold"))
+
 
 def each(
     hold: Callable[[PreTrainedModel, Context, float], list[Held]],

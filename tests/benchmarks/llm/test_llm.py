@@ -1,16 +1,15 @@
-import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
-from transformers import DynamicCache
 
-from benchmarks.llm import contest, matching, online, table
-from benchmarks.llm.contest import Case, Row
+from benchmarks.llm import __main__ as program
+from benchmarks.llm import contest, matching, rows, working
+from benchmarks.llm.rows import Case, Row
 from benchmarks.llm.way import Way, each
-from distinctkv.hf import distinct_cache
+from benchmarks.llm.ways import everyone, simple
 from distinctkv.studies.llm_asking import ask
 from distinctkv.studies.llm_held import keep, read
 from tests.hf.models import build
@@ -30,47 +29,158 @@ def model(seed):
 
 def test_rows_come_back_as_they_were(tmp_path):
     path = tmp_path / "deep" / "rows.jsonl"
-    contest.append(path, [row(), row("other")])
-    contest.append(path, [row(part=0.5)])
-    assert contest.load(path, "abc") == [row(), row("other"), row(part=0.5)]
-    assert contest.load(path, "another code") == []
+    rows.append(path, [row(), row("other")])
+    rows.append(path, [row(part=0.5)])
+    assert rows.load(path, "abc") == [row(), row("other"), row(part=0.5)]
+    assert rows.load(path, "another code") == []
 
 
 def test_a_line_that_was_cut_short_costs_only_itself(tmp_path):
     path = tmp_path / "rows.jsonl"
-    contest.append(path, [row(), row("other")])
+    rows.append(path, [row(), row("other")])
     path.write_text(path.read_text()[:-20])
-    contest.append(path, [row(part=0.5)])
-    assert contest.load(path, "abc") == [row(), row(part=0.5)]
+    rows.append(path, [row(part=0.5)])
+    assert rows.load(path, "abc") == [row(), row(part=0.5)]
 
 
 def test_what_is_done_is_not_done_again():
     first, second = (Way(name, "", each(lambda *_: [])) for name in ("first", "second"))
-    done = [row("first", 0.25, seed=5)]
-    left = contest.missing(done, CASE, [first, second], [0.25, 0.5])
+    done = {row("first", 0.25, seed=5).cell}
+    left = rows.missing(done, CASE, [first, second], [0.25, 0.5])
     assert left == {first: [0.5], second: [0.25, 0.5]}
 
 
 def test_a_way_that_sizes_itself_is_asked_once():
     way = Way("threshold 1", "", each(lambda *_: []), sizes_itself=True)
-    assert contest.missing([], CASE, [way], [0.25, 0.5]) == {way: [1.0]}
+    assert rows.missing(set(), CASE, [way], [0.25, 0.5]) == {way: [1.0]}
 
 
 def test_every_way_of_ours_is_measured_at_its_part(model):
-    ways = [*contest.ways({"ours": {}})[:4], matching.WAY]
-    rows = contest.measure(model, Words(64), CASE, {way: [0.5, 0.3] for way in ways}, "abc")
-    assert [one.way for one in rows[:3]] == ["full", "ours", "ours"]
-    assert rows[0].kept == 1
-    for one in rows[1:]:
+    names = ("ours", "ours, by the cache", "ours, horizon 1024, importance .25, attended")
+    ways = [*(way for way in everyone() if way.name in names), *simple(), matching.WAY]
+    made = contest.measure(model, Words(64), CASE, {way: [0.5, 0.3] for way in ways}, "abc")
+    found = {(one.way, one.part): one for one in made}
+    assert found.pop(("full", 1.0)).kept == 1
+    assert set(found) == {(way.name, part) for way in ways for part in (0.5, 0.3)}
+    for one in found.values():
         assert one.kept == pytest.approx(one.part, abs=0.02)
 
 
 def test_a_context_is_the_same_for_all_who_ask(model):
-    way = contest.simple()[0]
+    way = simple()[0]
     first, second = (
-        contest.measure(model, Words(64), CASE, {way: [0.5]}, "abc")[1].nll for _ in range(2)
+        {one.way: one.nll for one in contest.measure(model, Words(64), CASE, {way: [0.5]}, "abc")}
+        for _ in range(2)
     )
     assert first == second
+
+
+def test_ways_that_wait_to_be_asked_answer_as_those_asked_at_once(model, monkeypatch):
+    ways = {way: [0.5, 0.3] for way in simple()}
+    alone = contest.measure(model, Words(64), CASE, ways, "abc")
+    monkeypatch.setattr(contest, "ASK_ONE_BY_ONE", ())
+    together = contest.measure(model, Words(64), CASE, ways, "abc")
+    there = {one.cell: one for one in alone}
+    assert set(there) == {one.cell for one in together}
+    for one in together:
+        assert one.nll == pytest.approx(there[one.cell].nll, abs=1e-4)
+        assert one.kept == there[one.cell].kept
+
+
+def test_a_run_whose_time_is_over_leaves_the_rest_undone(tmp_path, monkeypatch, model):
+    def load(*_):
+        return model, Words(64)
+
+    monkeypatch.setattr(working.llm_model, "load", load)
+    out = tmp_path / "rows.jsonl"
+    for ends, n in ((0.0, 0), (1e12, 2)):
+        todo = working.Todo(tmp_path, "cpu", "float32", out, "abc", ends)
+        working.work(todo, [CASE], ["random"], [0.5])
+        assert len(rows.load(out, "abc")) == n
+
+
+def test_a_context_that_no_matrix_can_be_solved_for_is_left_out(tmp_path, monkeypatch, model):
+    def measure(_, __, case, *___, room):
+        if case == CASE:
+            raise torch.linalg.LinAlgError("singular")
+        return [row(seed=case.seed)]
+
+    monkeypatch.setattr(working.llm_model, "load", lambda *_: (model, Words(64)))
+    monkeypatch.setattr(contest, "measure", measure)
+    out = tmp_path / "rows.jsonl"
+    cases = [CASE, Case("facts", 200, 6)]
+    todo = working.Todo(tmp_path, "cpu", "float32", out, "abc", 1e12)
+    working.work(todo, cases, ["random"], [0.5])
+    assert [one.seed for one in rows.load(out, "abc")] == [6]
+
+
+def test_where_memory_is_short_less_is_asked_at_once(model, monkeypatch):
+    way = simple()[0]
+    whole = contest.measure(model, Words(64), CASE, {way: [0.5, 0.3]}, "abc")
+    asked = []
+
+    def ask(model, helds, *rest):
+        asked.append(len(helds))
+        if len(helds) > 1:
+            raise torch.OutOfMemoryError("too many")
+        return contest_ask(model, helds, *rest)
+
+    contest_ask = contest.ask
+    monkeypatch.setattr(contest, "ASK_ONE_BY_ONE", ())
+    monkeypatch.setattr(contest, "ask", ask)
+    parts = contest.measure(model, Words(64), CASE, {way: [0.5, 0.3]}, "abc")
+    assert asked == [3, 1, 1, 1]
+    assert {one.cell for one in parts} == {one.cell for one in whole}
+
+
+def test_a_way_that_does_not_fit_is_tried_again_when_the_others_are_gone(model):
+    full = []
+
+    def hold(model, context, part):
+        full.append(part)
+        if len(full) == 1:
+            raise torch.OutOfMemoryError("no room")
+        return simple()[0].hold(model, context, [part])[0]
+
+    made = contest.measure(model, Words(64), CASE, {Way("late", "", each(hold)): [0.5]}, "abc")
+    assert {one.way for one in made} == {"full", "late"}
+
+
+def test_a_context_that_does_not_fit_is_tried_with_less_room(tmp_path, monkeypatch, model):
+    rooms = []
+
+    def measure(_, __, case, *___, room):
+        rooms.append(room)
+        if len(rooms) < 3:
+            raise torch.OutOfMemoryError("no room")
+        return [row(seed=case.seed)]
+
+    monkeypatch.setattr(working.llm_model, "load", lambda *_: (model, Words(64)))
+    monkeypatch.setattr(contest, "measure", measure)
+    todo = working.Todo(tmp_path, "cpu", "float32", tmp_path / "rows.jsonl", "abc", 1e12)
+    working.work(todo, [CASE], ["random"], [0.5])
+    assert rooms == [*working.ROOMS]
+    assert [one.seed for one in rows.load(todo.out, "abc")] == [5]
+
+
+def test_weak_rivals_are_left_out_of_later_contexts(tmp_path):
+    todo = working.Todo(tmp_path, "cpu", "float32", tmp_path, "abc", 0.0, few=5)
+    names = ["ours", "random", "h2o, ours"]
+    early, late = (
+        [way.name for way in working._ways(todo, Case("facts", 200, seed), names)]
+        for seed in (4, 5)
+    )
+    assert early == ["ours", "random", "h2o, ours"]
+    assert late == ["ours", "h2o, ours"]
+
+
+def test_contexts_are_taken_evenly():
+    cases = program.evenly(
+        program.Plan(["a"], [100, 200], [2, 4], 7), program.Plan(["b"], [9], [1], 0)
+    )
+    assert [(one.length, one.seed) for one in cases] == [
+        (100, 7), (200, 7), (9, 0), (200, 8), (100, 8), (200, 9), (200, 10)
+    ]  # fmt: skip
 
 
 def test_matching_all_keys_changes_nothing(model, seed):
@@ -81,51 +191,3 @@ def test_matching_all_keys_changes_nothing(model, seed):
     question = [((5, 6), (7,))]
     full, matched = ask(model, [whole, same], 60, question)
     assert matched[0].nll == pytest.approx(full[0].nll, abs=1e-3)
-
-
-def test_an_interval_holds_the_mean_and_shrinks_with_more_contexts(rng):
-    few, many = rng.random(8), rng.random(800)
-    for numbers in (few, many):
-        mean, low, high = table.interval(numbers)
-        assert mean == pytest.approx(np.mean(numbers))
-        assert low < mean < high
-    assert np.diff(table.interval(many)[1:]) < np.diff(table.interval(few)[1:])
-
-
-def test_differences_are_taken_on_the_same_contexts():
-    rows = [row(accuracy=a, seed=s) for s, a in enumerate((1.0, 0.5, 0.75))]
-    rows += [row("rival", accuracy=a, seed=s) for s, a in enumerate((0.5, 0.5))]
-    assert table.paired(rows, 0.25, "ours", "rival").tolist() == [0.5, 0.0]
-
-
-def test_the_table_names_every_way_and_its_lead():
-    rows = [row("full", 1.0), row(), row("rival", accuracy=0.5)]
-    text = table.show(rows, ["ours"], [0.25])
-    assert "+0.50 [+0.50, +0.50] rival" in text
-    assert "200 tokens, kept 1/4" in text
-
-
-def test_the_best_variant_is_chosen_by_recall_over_all_parts():
-    rows = [row("a", 0.25, 0.9), row("a", 0.5, 0.1), row("b", 0.25, 0.6), row("b", 0.5, 0.6)]
-    rows.append(row("a", 0.5, 9.0, task="nll_logs"))
-    assert table.choose(rows, ["a", "b"]) == "b"
-
-
-def test_a_stream_read_in_chunks_has_the_nats_of_one_read_at_once(model, seed):
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(2, 64, (1, 90), generator=generator)
-    course = online.follow(model, ids, DynamicCache(), chunk=30)
-    with torch.no_grad():
-        logits = model(ids).logits[0]
-    true = torch.nn.functional.cross_entropy(logits[29:-1], ids[0, 30:])
-    assert course.nll == pytest.approx(float(true), abs=1e-4)
-    assert course.slots == [30, 60, 90]
-
-
-def test_a_stream_of_repeats_opens_few_slots(model, seed):
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(2, 64, (1, 30), generator=generator).repeat(1, 6)
-    cache = distinct_cache(model, threshold=1.0)
-    course = online.follow(model, ids, cache, chunk=30)
-    assert course.slots[-1] < 180
-    assert 0 <= online.exponent(course.slots) < 1
