@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from distinctkv import Concentration
 from distinctkv.hf import (
     BrokenForwardError,
     MaskError,
@@ -125,10 +126,61 @@ def test_a_pass_that_was_cut_short_is_noticed(seed, text):
     with pytest.raises(KeyboardInterrupt):
         model(text, past_key_values=cache)
     hook.remove()
-    with pytest.raises(BrokenForwardError, match=r"layer 1 has seen 0 tokens, layer 0 120"):
+    with pytest.raises(BrokenForwardError, match="cut short after 120 tokens"):
         model(text[:, :1], past_key_values=cache)
     cache.reset()
     model(text, past_key_values=cache)
+
+
+def test_a_pass_that_was_cut_short_while_merging_leaves_nothing_to_use(
+    seed, text, tmp_path, monkeypatch
+):
+    model = build(seed)
+    cache = distinct_cache(model, 1.0)
+
+    def fail(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr("distinctkv.hf.merging._shorten", fail)
+        with pytest.raises(MemoryError):
+            model(text, past_key_values=cache)
+    uses = [
+        lambda: model(text[:, :1], past_key_values=cache),
+        lambda: cache.crop(-1),
+        lambda: cache.save(tmp_path / "cache.safetensors"),
+        lambda: cache.reorder_cache(torch.tensor([0])),
+        cache.summary,
+    ]
+    for use in uses:
+        with pytest.raises(BrokenForwardError, match=r"reset\(\) the cache"):
+            use()
+    assert not (tmp_path / "cache.safetensors").exists()
+
+
+@pytest.mark.parametrize("first", [40, 100, 256])
+def test_a_part_is_kept_however_the_text_comes(seed, first):
+    model = build(seed)
+    text = torch.randint(0, 64, (1, 60), generator=torch.Generator().manual_seed(seed))
+    text = text.repeat(1, 20)
+    cache = distinct_cache(model, kept=0.25)
+    model(text[:, :first], past_key_values=cache)
+    for piece in text[:, first:].split(100, 1):
+        model(piece, past_key_values=cache)
+    assert 0.15 < cache.summary().kept <= 0.25
+
+
+def test_padding_does_not_cool_a_surprised_cache(seed, text):
+    model = build(seed)
+    plan = {"surprise": Concentration.surprise(tau=0.05, base=45, gain=40), "recent": 8}
+    alone = distinct_cache(model, **plan)
+    model(text, past_key_values=alone)
+    padded = torch.cat((torch.zeros(1, 200, dtype=torch.long), text), 1)
+    mask = (torch.arange(padded.shape[1]) >= 200).long()[None]
+    beside = distinct_cache(model, **plan)
+    model(padded, attention_mask=mask, past_key_values=beside)
+    assert beside.sizing.temperatures == pytest.approx(alone.sizing.temperatures)
+    assert beside.n_slots(0) == alone.n_slots(0)
 
 
 def test_a_window_that_is_set_later_is_refused(seed, text):

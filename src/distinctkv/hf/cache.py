@@ -57,6 +57,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
         self.frequencies: Tensor | None = None
         self.turning: tuple[Tensor, int] | None = None
         self.awaited: int | None = None
+        self.cut = False  # a pass has changed some layers and not yet all
 
     # What models call
 
@@ -109,6 +110,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
         with torch.no_grad():
             if self.plan.care.watches:
                 self._weigh(layer, query, keys, window.real, arrival, scaling)
+            self.cut = True
             layer.put(keys, values, window)
             if self.metric is None or self.observes:
                 layer.ask(query, scaling)
@@ -116,6 +118,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
                     layer.measure()
             if index == len(self.layers) - 1:
                 self._absorb(length)
+                self.cut = False
         return out
 
     def _weigh(
@@ -142,11 +145,13 @@ class DistinctCache(Cache):  # type: ignore[misc]
         absorbs = self.plan.merges and columns >= (1 if length > 1 else few)
         # Queries that come one by one wait, as their tokens do.
         if absorbs or length > 1:
-            self._measure()
+            self._measured()
         if absorbs:
+            assert first.real is not None
+            padding = ~first.real[:, :columns]
             thresholds = self.sizing.now(self)
             opened = absorb_all(self.layers, columns, self.plan, thresholds, self.metric)
-            self.sizing.note(opened)
+            self.sizing.note(opened.masked_fill(padding.to(opened.device), -1.0))
             self._share()
         self.sizing.settle(self)
 
@@ -160,7 +165,11 @@ class DistinctCache(Cache):  # type: ignore[misc]
                     layer.moments.count = first.moments.count
 
     def _measure(self) -> None:
-        """No query waits to be measured."""
+        """No query waits to be measured; refuse a cache that a pass left in the middle."""
+        door.check_whole(self)
+        self._measured()
+
+    def _measured(self) -> None:
         measure(self.layers)
         self._share()
 
@@ -223,6 +232,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
 
     def crop(self, tokens: int) -> None:
         """Take back the last ``-tokens``, or all but the first ``tokens`` if that is positive."""
+        door.check_whole(self)
         super().crop(tokens)
         first = self.layers[0]
         if first.seen == 0:
@@ -247,6 +257,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
         self._select(torch.arange(batch).repeat_interleave(repeats))
 
     def _select(self, streams: Tensor) -> None:
+        door.check_whole(self)
         for layer in self.layers:
             layer.select(streams)
         self._share()

@@ -76,6 +76,7 @@ def admit(
     """The tokens of this pass, checked once, at the first layer."""
     layer = cache.layers[index]
     if index == 0:
+        check_whole(cache)
         cache.arrival = _arrive(cache, layer, key, positions, mask)
         cache.window = layer.grow(cache.arrival)
     arrival = cache.arrival
@@ -85,6 +86,15 @@ def admit(
             "a forward pass was cut short; reset() the cache and give the context again"
         )
     return arrival
+
+
+def check_whole(cache: DistinctCache) -> None:
+    """Refuse a cache of which a pass has changed some layers and not all."""
+    if cache.cut:
+        raise BrokenForwardError(
+            f"a forward pass was cut short after {cache.layers[0].seen} tokens, so layers differ; "
+            "reset() the cache and give the context again"
+        )
 
 
 def _arrive(

@@ -26,6 +26,7 @@ EVERY = 4  # in one layer of so many, where there are
 WORTH = 2**20  # slots
 FAR = 16.0  # a search goes no further than by this factor at a time,
 LEAST, MOST = 1e-9, 1e12  # and not beyond these thresholds
+LITTLE = 0.9  # less than this part of what may be held is too little,
 SLACK = 0.95  # a budget that is met again and again is met with some room
 
 
@@ -76,9 +77,14 @@ class Sizing:
         """Merge slots until each stream holds what it may; all streams look at the same time."""
         goals = {}
         for stream, before in enumerate(self.thresholds):
-            allowed = self._allowed(cache, stream)
-            if cache.n_slots(stream) > allowed:
+            if self._early(cache, stream):
+                continue
+            allowed, held = self._allowed(cache, stream), cache.n_slots(stream)
+            if held > allowed:
                 goals[stream] = allowed if before is None else int(SLACK * allowed)
+            elif before is not None and self.plan.kept is not None and held < LITTLE * allowed:
+                # The text has grown, and with it what may be held: merge less from now on.
+                self.thresholds[stream] = before * max(held / allowed, 0.5)
         if not goals:
             return
         walks = {
@@ -117,6 +123,13 @@ class Sizing:
         found = _walk(walks, lambda at: [few.look(at).tolist()])
         return {stream: (end.threshold, end.fall) for stream, end in found.items()}
 
+    def _early(self, cache: DistinctCache, stream: int) -> bool:
+        """Whether a part of so short a text leaves no slots beside the tokens outside."""
+        if self.plan.kept is None:
+            return False
+        each = self.plan.kept * cache.tokens(stream) - cache.outside(stream)
+        return each < self.plan.sinks + 1
+
     def _allowed(self, cache: DistinctCache, stream: int) -> int:
         """Slots that the plan leaves beside the tokens outside, over all layers and heads."""
         seen, outside, heads = cache.tokens(stream), cache.outside(stream), cache.n_heads
@@ -133,6 +146,8 @@ class Sizing:
         assert surprise is not None
         temperature = self.temperatures[stream]
         for n_heads in opened:
+            if n_heads < 0:  # padding
+                continue
             temperature += surprise.rate * (n_heads / cache.n_heads - temperature)
         self.temperatures[stream] = temperature
         each = surprise.base + surprise.gain * temperature - cache.outside(stream)
