@@ -111,7 +111,8 @@ class Prepared:
         def slots(at: float) -> int:
             return int(self.look(recipe, at).lengths.sum())
 
-        found = [(at, slots(at)) for at in self.looks.get(recipe.near, {})]
+        # A threshold of zero or below merges nothing and has no logarithm to guess by.
+        found = [(at, slots(at)) for at in self.looks.get(recipe.near, {}) if at > 0]
         # Before it has looked, a recipe begins where the one before it ended.
         start = _guess(sorted(found), goal) if found else self.ended.get(goal, 1.0)
         self.ended[goal] = least_threshold(slots, goal, start)

@@ -70,6 +70,14 @@ def test_a_part_is_met_as_the_cache_meets_it(model, context, part):
     assert 0.95 * part < kept <= part
 
 
+def test_a_part_is_met_whatever_was_looked_at_before(model, context):
+    fresh, used = ours.Prepared(model, context), ours.Prepared(model, context)
+    for threshold in (-1.0, 0.0, 0.3):
+        used.look(Recipe(), threshold)
+    goal = fresh.look(Recipe(), fresh.search(Recipe(), 0.4)).lengths.sum()
+    assert abs(used.look(Recipe(), used.search(Recipe(), 0.4)).lengths.sum() - goal) <= 0.05 * goal
+
+
 def test_recipes_that_merge_alike_look_once(model, context):
     made = ours.Prepared(model, context)
     for recipe in (Recipe(), Recipe(key="last"), Recipe(value="own"), Recipe(count=0.0)):
