@@ -121,7 +121,7 @@ def allocation(N: int, noise: float, rate: float) -> dict[str, Any]:
     """Slots of N streams, a quarter of the tokens distinct; `with nearest`: the leaders' too."""
     rows = stream(N, LENGTH, DISTINCT, noise, D)
     run = decided(rows, TAU)
-    useful = 2.0 * D * float(run.visible().double().sum())
+    useful = 2.0 * D * float(run.visible.double().sum())
     about = {"again": _again(run), "differ": differences(run, rows, 2, TAU)}
     del run
 
@@ -147,10 +147,10 @@ def prefill(L: int) -> dict[str, Any]:
     heads = [x.transpose(1, 2) for x in (q, k, v)]
 
     def mass() -> Tensor:
-        return read_mass(q, k, v, *decided(rows, TAU).assigned(), SCALE)
+        return read_mass(q, k, v, *_told(rows), SCALE)
 
     def first() -> Tensor:
-        return read_first(q, k, v, *decided(rows, TAU).assigned(), SCALE)
+        return read_first(q, k, v, *_told(rows), SCALE)
 
     alone = clock(lambda: decided(rows, TAU).assigned())
     times = {"allocate": alone, "and read mass": clock(mass), "and read first": clock(first)}
@@ -160,9 +160,15 @@ def prefill(L: int) -> dict[str, Any]:
     return {"L": L, "streams": N, **times, "mass off by": off_by(q, k, v, rows)}
 
 
+def _told(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """What a read wants to know: the slot of each token, and the slots open when it came."""
+    run = decided(rows, TAU)
+    return run.assigned().slot, run.visible
+
+
 def off_by(q: Tensor, k: Tensor, v: Tensor, rows: Tensor) -> float:
     """Relative error of a mass read, for the last 256 tokens of one stream, from float32."""
-    assign, visible = decided(rows[:HEADS], TAU).assigned()
+    assign, visible = _told(rows[:HEADS])
     out = read_mass(q[:1], k[:1], v[:1], assign, visible, SCALE)[0, -256:, 0].float()
     lead = (assign[0] == visible[0]).nonzero()[:, 0]  # the token that opened each slot
     keys = k[0, lead[assign[0].long()], 0].float()

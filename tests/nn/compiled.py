@@ -15,6 +15,7 @@ from triton.compiler import ASTSource
 
 from distinctkv.nn.kernels.attend import attend_first, attend_mass
 from distinctkv.nn.kernels.commit import commit
+from distinctkv.nn.kernels.concluding import conclude, look_back
 from distinctkv.nn.kernels.halves import prepare, refine
 from distinctkv.nn.kernels.law import measure, recheck
 from distinctkv.nn.kernels.laying import lay_out
@@ -59,6 +60,8 @@ KERNELS = [  # types of the arguments in order, the constants, the options
         {"num_stages": 2},
     ),
     (recheck, "ppwwwwII", {"D": D, "T": 64}, {}),
+    (look_back, "cwwI", {"R": 4096}, {}),
+    (conclude, "ccwwcwqII", {"R": 1024}, {}),
     (measure, "ppwcpII", {"D": D, "R": 64}, {}),
     (
         attend_mass,

@@ -83,10 +83,11 @@ def asked_later(rng):
         want = allocate(plain, 0.3, impl="torch", **words)
         got = allocate(plain, 0.3, impl="triton", **words)
         early = "_run" not in vars(got)
+        told = zip(got.streams(), want.streams(), strict=True)
         real = mask[..., None] if words else torch.ones_like(mask)[..., None]
         pairs = list(zip(got[:9], want[:9], strict=True))[: 9 if words else 8]
         pairs[2] = tuple(x.masked_fill(~real, -1) for x in pairs[2])
-        wrong.append([int(early), *(int((a != b).sum()) for a, b in pairs)])
+        wrong.append([int(early), *(int((a != b).sum()) for a, b in (*pairs, *told))])
         moved = got._replace(assign=got.nearest)
         wrong[-1].append(int((moved.assign != moved.nearest).sum() + ("_run" in vars(got))))
     return wrong
@@ -106,8 +107,7 @@ def reads(rng):
     reading.BLOCK, reading.TILE, reading.CHUNK = 16, 16, 32
     q, k, v, mask = batch(rng, 2, 50, 1, 2)
     found = allocate(k, 0.3, mask=mask)
-    lead, assign = (x.transpose(1, 2).flatten(0, 1) for x in (found.lead, found.assign))
-    told = assign.int().contiguous(), (lead.cumsum(1) - lead.int()).int()
+    told = found.streams()
     first = read(q, k, v, found, scale=0.25, mode="distinct", value="first")
     return [
         off(reading.read_mass(q, k, v, *told, 0.25), read(q, k, v, found, scale=0.25)),

@@ -21,6 +21,7 @@ from .state import SlotState
 
 if TYPE_CHECKING:
     from .kernels.allocating import Run
+    from .kernels.laying import Laid
 
 
 LOOKED = slice(2, 4)  # the fields of an allocation that no decision needs
@@ -62,6 +63,13 @@ class Allocation(NamedTuple):
             )
         return self
 
+    def streams(self) -> tuple[Tensor, Tensor]:
+        """The slot of each token, and the slots that were open when it came: (N, L), 32 bits."""
+        lead, slot = (x.transpose(1, 2).flatten(0, 1) for x in (self.lead, self.assign))
+        opened = lead.sum(1).reshape_as(self.n_slots)
+        before = (self.n_slots - opened).flatten()[:, None]
+        return slot.int().contiguous(), (before + lead.cumsum(1) - lead.long()).int()
+
 
 class Later(Allocation):
     """An allocation by kernels: nearest slots are looked for when somebody asks for them.
@@ -72,13 +80,18 @@ class Later(Allocation):
 
     _run: Run | None
     _found: tuple[Tensor, Tensor]
+    _streams: tuple[Tensor, Tensor]
 
     @classmethod
-    def of(cls, run: Run, *fields: Any) -> Later:  # noqa: ANN401
+    def of(cls, run: Run, slot: Tensor, *fields: Any) -> Later:  # noqa: ANN401
         """The fields of an allocation, whose nearest slots and novelty are still to be found."""
         new = cls._make(fields)
-        new._run = run
+        new._run, new._streams = run, (slot, run.visible)
         return new
+
+    def streams(self) -> tuple[Tensor, Tensor]:
+        """As the kernels left it; worked out again if a field was replaced."""
+        return self.__dict__.get("_streams") or super().streams()
 
     @property
     def nearest(self) -> Tensor:
@@ -161,38 +174,55 @@ def allocate(
     run = None
     if sequence is None and not torch.compiler.is_compiling():
         run = engine.begin(keys.detach(), bars, mask, *held, impl)
-    if run is not None and run.laid is not None:
-        refused, overflow = run.laid.refused.long(), run.lost.long()
-        lead, assign = run.leads(), run.assigned()[0].long()
-        nearest = novelty = assign  # nobody sees these: `Later` finds both
-    else:
-        rows = _streams(keys)
-        length = torch.linalg.vector_norm(rows, dim=-1)  # (N, L)
-        good = (length > LENGTHS[0]) & (length < LENGTHS[1]) & ~bars.isnan()[:, None]
-        real = torch.ones_like(good) if mask is None else mask.repeat_interleave(H, 0)
-        refused, valid = (real & ~good).sum(1), real & good
-        told = (rows, torch.where(bars.isnan(), 0, bars), valid)
-        ids = None if sequence is None else sequence.repeat_interleave(H, 0)
-        # The operator is for compilers. Calling it would first import them, which takes seconds.
-        decide = engine.operator if torch.compiler.is_compiling() else engine.run
-        lead, nearest, novelty, overflow = decide(*told, ids, *held, chunk, impl)
-        own = n_before.flatten()[:, None] + lead.cumsum(1) - 1
-        assign = torch.where(lead, own, nearest).masked_fill(~valid, -1)
-    lead, assign, nearest, novelty = (_deep(x, H) for x in (lead, assign, nearest, novelty))
-    fields = (
-        lead,
-        assign,
-        nearest,
-        novelty,
-        _openers(lead, assign, S),
-        n_before + lead.sum(1),
-        overflow.reshape(B, H),
-        refused.reshape(B, H),
-        mask,
-        sequence,
+    found = (
+        _by_torch(keys, bars, mask, sequence, n_before, *held, chunk, impl)
+        if run is None or run.laid is None
+        else _by_kernels(run, run.laid, mask, n_before)
     )
-    found = Allocation(*fields) if run is None else Later.of(run, *fields)
     return found.check() if _at_once(keys) else found
+
+
+def _by_kernels(run: Run, laid: Laid, mask: Tensor | None, n_before: Tensor) -> Later:
+    """What the kernels have decided."""
+    lead, slot, opener = run.assigned()
+    B, H = n_before.shape
+    lead, assign = _deep(lead, H), _deep(slot.long(), H)
+    counts = (x.long().view(B, H) for x in (run.open, run.lost, laid.refused))
+    # Nobody sees the slots in the places of nearest and novelty.
+    fields = (lead, assign, assign, assign, opener.view(B, H, -1), *counts, mask, None)
+    return Later.of(run, slot, *fields)
+
+
+def _by_torch(
+    keys: Tensor,
+    bars: Tensor,
+    mask: Tensor | None,
+    sequence: Tensor | None,
+    n_before: Tensor,
+    slots: Tensor,
+    n_slots: Tensor,
+    capacity: int,
+    chunk: int,
+    impl: Impl,
+) -> Allocation:
+    """What an engine decides of streams in order."""
+    B, H = n_before.shape
+    rows = _streams(keys)
+    length = torch.linalg.vector_norm(rows, dim=-1)  # (N, L)
+    good = (length > LENGTHS[0]) & (length < LENGTHS[1]) & ~bars.isnan()[:, None]
+    real = torch.ones_like(good) if mask is None else mask.repeat_interleave(H, 0)
+    refused, valid = (real & ~good).sum(1), real & good
+    told = (rows, torch.where(bars.isnan(), 0, bars), valid)
+    ids = None if sequence is None else sequence.repeat_interleave(H, 0)
+    # The operator is for compilers. Calling it would first import them, which takes seconds.
+    decide = engine.operator if torch.compiler.is_compiling() else engine.run
+    lead, nearest, novelty, overflow = decide(*told, ids, slots, n_slots, capacity, chunk, impl)
+    own = n_slots[:, None] + lead.cumsum(1) - 1
+    assign = torch.where(lead, own, nearest).masked_fill(~valid, -1)
+    lead, assign, nearest, novelty = (_deep(x, H) for x in (lead, assign, nearest, novelty))
+    opener = _openers(lead, assign, capacity)
+    counts = (n_before + lead.sum(1), overflow.reshape(B, H), refused.reshape(B, H))
+    return Allocation(lead, assign, nearest, novelty, opener, *counts, mask, sequence)
 
 
 def _at_once(keys: Tensor) -> bool:

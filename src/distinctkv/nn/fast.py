@@ -45,10 +45,8 @@ def read(
     kind = _kind(q, k, v, rounded=mode == "mass" and allocation.mask is None)
     if kind is None or not {q.shape[3], v.shape[3]} <= set(bounds.WIDTHS):
         return None
-    lead, assign = (x.transpose(1, 2).flatten(0, 1) for x in (allocation.lead, allocation.assign))
-    visible = (lead.cumsum(1) - lead.long()).int()
     kernel = reading.read_mass if mode == "mass" else reading.read_first
-    out = kernel(q.to(kind), k.to(kind), v.to(kind), assign.int().contiguous(), visible, scale)
+    out = kernel(q.to(kind), k.to(kind), v.to(kind), *allocation.streams(), scale)
     return out.detach().to(v.dtype)
 
 

@@ -3,13 +3,15 @@
 The host only launches: how many slots are open is known to the device alone. A chunk is searched
 against the slots (`nearest`), sorted (`sieve`) and settled (`pairs`, `settle`, `append`). What
 decides nothing waits until all slots are known: which slot is nearest, for tokens where that is
-not certain yet (`again`; `refine` where 16 bits cannot tell; `recheck` where float32 cannot).
+not certain yet (`again`; `refine` where 16 bits cannot tell; `recheck` where float32 cannot), and
+what follows from it all (`look_back`, `conclude`).
 """
 
 # N streams, L tokens, S room for slots, D key size, C tokens of a chunk
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import inf
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from .. import exact
 from .bounds import WIDTHS, fine, rough
+from .concluding import conclude, look_back
 from .halves import prepare, refine
 from .law import measure, recheck
 from .laying import Laid
@@ -77,6 +80,14 @@ class Room(NamedTuple):
     slots: Tensor
     n_slots: Tensor
     capacity: int
+
+
+class Assigned(NamedTuple):
+    """Who leads (N, L), the slot of each token, -1 for padding, and the opener of each (N, S)."""
+
+    lead: Tensor
+    slot: Tensor
+    opener: Tensor
 
 
 class Run:
@@ -198,16 +209,25 @@ class Run:
         lead: Tensor = self.states == LEAD.value
         return lead
 
+    @cached_property
     def visible(self) -> Tensor:
         """Slots that were open when a token came (N, L)."""
-        lead = self.leads()
-        return lead.cumsum(1, dtype=torch.int32) - lead.int() + self.before[:, None]
+        N, L, _ = self.rows.shape
+        visible = torch.empty_like(self.found)
+        width = min(4096, max(16, triton.next_power_of_2(L)))
+        look_back[(N,)](self.states, self.before, visible, L, R=width)
+        return visible
 
-    def assigned(self) -> tuple[Tensor, Tensor]:
-        """The slot of each token (N, L), -1 for padding, and what `visible` says."""
-        visible = self.visible()
-        assign = torch.where(self.leads(), visible, self.nearest(leaders=False))
-        return assign.masked_fill(self.valid == 0, -1), visible
+    def assigned(self) -> Assigned:
+        """Which tokens opened a slot, the slot of each token, and the token of each slot."""
+        N, L, _ = self.rows.shape
+        found = self.nearest(leaders=False)
+        lead, slot = torch.empty_like(self.states), torch.empty_like(found)
+        opener = slot.new_full((N, self.room), -1, dtype=torch.int64)
+        conclude[(triton.cdiv(L, 1024), N)](
+            self.states, self.valid, found, self.visible, lead, slot, opener, L, self.room, R=1024
+        )
+        return Assigned(lead.view(torch.bool), slot, opener)
 
     def nearest(self, *, leaders: bool = True) -> Tensor:
         """The nearest slot that was open when a token came (N, L), or -1.
@@ -216,7 +236,7 @@ class Run:
         """
         N, L, D = self.rows.shape
         S, how = self.room, self.how
-        visible = self.visible()
+        visible = self.visible
         doubts = torch.zeros_like(self.states)
         queue = (torch.empty_like(self.found), self.sizes)
         whole = (visible, self.found)
