@@ -24,8 +24,8 @@ from distinctkv.scale import Processes, build, lines
 from distinctkv.streams import Deduplicator
 
 from .common import OUT, draw, keep, short, stamp, table, timed, verdict, write
-from .dedup import generated, log_lines, paragraphs
 from .laid import Laid, cache, lay
+from .texts import generated, log_lines, paragraphs
 
 TAU = 0.5
 CALM = 0.25  # noise up to which merging is held to the figures

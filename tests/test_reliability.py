@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from safetensors import safe_open
 
-from benchmarks import reliability
+from benchmarks import damage, reliability
 from distinctkv import snapshot
 from fuzz import rows
 from fuzz.drive import mutate
@@ -22,7 +22,7 @@ def test_caches_of_any_kind_come_back_to_the_bit(rng, tmp_path):
 
 
 def test_a_damaged_snapshot_is_refused_or_the_same(rng, tmp_path):
-    fate = reliability.mutations(480, rng, tmp_path)
+    fate = damage.mutations(480, rng, tmp_path)
     print(dict(fate))
     assert (fate["wrong"], fate["crashed"]) == (0, 0)
     assert fate["refused"] > 400
@@ -30,7 +30,7 @@ def test_a_damaged_snapshot_is_refused_or_the_same(rng, tmp_path):
 
 def test_the_damage_would_be_seen(rng, tmp_path, monkeypatch):
     monkeypatch.setattr(snapshot, "_digest", lambda *_: "no digest")
-    assert reliability.mutations(480, rng, tmp_path)["wrong"] > 0
+    assert damage.mutations(480, rng, tmp_path)["wrong"] > 0
 
 
 def test_forty_kinds_of_bad_input_are_refused_by_every_engine(tmp_path):

@@ -166,10 +166,10 @@ def test_no_bytes_stop_it(content, form):
 
 
 def test_a_line_without_end_is_left_out(tmp_path, monkeypatch):
-    from distinctkv.streams.dedup import job
+    from distinctkv.streams.dedup import cutting
 
-    monkeypatch.setattr(job, "LONGEST", 1000)
-    monkeypatch.setattr(job, "CELL", 256)
+    monkeypatch.setattr(cutting, "LONGEST", 1000)
+    monkeypatch.setattr(cutting, "CELL", 256)
     path = tmp_path / "lines.txt"
     path.write_text("one\n" + "x" * 10_000 + "\ntwo\n" + "y" * 10_000)
     answer = dedup(path)
@@ -265,8 +265,8 @@ def test_a_state_that_is_none_is_refused(rows, tmp_path):
 
 
 OFTEN = """
-from distinctkv.streams.dedup import job
-job.RECORDS, job.PER_KEPT, job.CELL = 200, 0, 1 << 12
+from distinctkv.streams.dedup import cutting, job
+job.RECORDS, job.PER_KEPT, cutting.CELL = 200, 0, 1 << 12
 """
 # Struck down a moment of its own time after some saves, as by SIGKILL: see test_kill.
 DOOM = """

@@ -149,7 +149,7 @@ def test_a_state_of_the_library_is_never_taken_back(tmp_path):
 
 KILLED = """
 import os, signal
-from distinctkv.streams.dedup import job
+from distinctkv.streams.dedup import cutting, job
 judge, left = job.Job._judge, [{batches}]
 def doomed(self, records):
     left[0] -= 1
@@ -157,7 +157,7 @@ def doomed(self, records):
         os.kill(os.getpid(), signal.SIGKILL)
     return judge(self, records)
 job.Job._judge = doomed
-job.CELL = 1 << 12
+cutting.CELL = 1 << 12
 """
 
 

@@ -184,9 +184,9 @@ def test_what_is_bad_is_told_with_its_line_and_the_reason(tmp_path):
 
 
 def test_lines_are_counted_over_cells_rows_and_states(tmp_path, monkeypatch):
-    from distinctkv.streams.dedup import job
+    from distinctkv.streams.dedup import cutting
 
-    monkeypatch.setattr(job, "CELL", 16)
+    monkeypatch.setattr(cutting, "CELL", 16)
     path, options = tmp_path / "c.csv", ("--field", "text", "--explain")
     path.write_text('id,text\n1,"two\nlines"\n2,other things\n\n3\n4,"two\nlines"\n')
     state = ("--state", tmp_path / "state")

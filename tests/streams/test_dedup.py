@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -362,6 +363,49 @@ def test_what_another_kept_can_be_taken_in():
         left.absorb(Deduplicator(0.5))
     with pytest.raises(TypeError, match="only a Deduplicator"):
         left.absorb(3)
+
+
+def sized(batch, by):
+    return [[len(text), by] for text in batch]
+
+
+BY = {
+    "lambda": lambda by: lambda batch: sized(batch, by),
+    "default": lambda by: lambda batch, by=by: sized(batch, by),
+    "keyword": lambda by: lambda batch, *, by=by: sized(batch, by),
+    "partial": lambda by: partial(sized, by=by),
+}
+
+
+@pytest.mark.parametrize("kind", [Deduplicator, NoveltyDetector])
+@pytest.mark.parametrize("make", BY.values(), ids=BY)
+def test_two_functions_of_one_name_are_not_one_encoder(kind, make):
+    ours, theirs = kind(0.9, encode=make(1.0)), kind(0.9, encode=make(9.0))
+    theirs.add_many(["a text", "a longer text"])
+    assert ours.setting == theirs.setting
+    with pytest.raises(ValueError, match=r"two functions of the name .*; give both the same"):
+        ours.absorb(theirs)
+    assert (ours.seen, len(ours)) == (0, 0)
+
+
+@pytest.mark.parametrize("make", BY.values(), ids=BY)
+def test_a_function_is_known_by_its_code_and_what_it_holds_and_in_a_file_by_its_name(
+    make, tmp_path
+):
+    by = 9.0
+    ours, theirs = Deduplicator(encode=make(by)), Deduplicator(encode=make(by))
+    theirs.add_many(["a text", "a longer text"])
+    ours.absorb(theirs)
+    theirs.save(tmp_path / "theirs")
+    ours.absorb(Deduplicator.load(tmp_path / "theirs"))
+    assert ours.seen == 4
+
+
+def test_two_lambdas_that_hold_nothing_differ_by_their_code():
+    with pytest.raises(ValueError, match="two functions"):
+        Deduplicator(encode=lambda batch: sized(batch, 1.0)).absorb(
+            Deduplicator(encode=lambda batch: sized(batch, 9.0))
+        )
 
 
 @given(texts)

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from distinctkv.studies import adaptive, following
+from distinctkv.studies import adaptive, adaptive_words
 from distinctkv.studies.claims import check
+from distinctkv.studies.contenders import STREAMS, ladder
 from distinctkv.studies.result import Measure, Result
 from distinctkv.studies.study import FULL, QUICK, Scale
 
@@ -22,18 +22,18 @@ def found(tiny):
 
 
 def test_the_papers_stream_has_864_tokens():
-    assert sum(adaptive.STREAMS["alternating"].lengths) == 864
-    assert adaptive.STREAMS["alternating"].lengths[:2] == (36, 180)
+    assert sum(STREAMS["alternating"].lengths) == 864
+    assert STREAMS["alternating"].lengths[:2] == (36, 180)
 
 
 def test_the_other_streams_differ_in_one_thing_each():
-    assert set(adaptive.STREAMS["equal"].lengths) == {180}
-    assert sum(adaptive.STREAMS["steady"].lengths) == 864
+    assert set(STREAMS["equal"].lengths) == {180}
+    assert sum(STREAMS["steady"].lengths) == 864
 
 
-def test_a_step_never_crosses_a_phase():
-    lengths = [n for stream in adaptive.STREAMS.values() for n in stream.lengths]
-    assert all(n % following.STEP == 0 for n in lengths)
+def test_a_point_of_the_figure_never_crosses_a_phase():
+    lengths = [n for stream in STREAMS.values() for n in stream.lengths]
+    assert all(n % adaptive.SHOWN == 0 for n in lengths)
 
 
 def test_attention_averages_450_slots_at_phase_ends(found):
@@ -64,19 +64,11 @@ def test_a_gain_is_the_difference_of_two_rows(found):
 
 
 @pytest.mark.parametrize("prefix", ["b", "ttl"])
-@pytest.mark.parametrize("stream", list(adaptive.STREAMS))
+@pytest.mark.parametrize("stream", list(STREAMS))
 def test_rivals_come_smaller_and_larger_than_the_adaptive_cache(found, stream, prefix):
-    names = [one.name for one in adaptive.ladder(stream, prefix)]
+    names = [one.name for one in ladder(stream, prefix)]
     costs = [found[stream, name]["per token"].mean for name in names]
     assert min(costs) < found[stream, "surprise"]["per token"].mean < max(costs)
-
-
-def test_a_rival_is_read_off_between_its_sizes_at_our_cost():
-    def trace(slots, recall):
-        return following.Trace(np.array([recall]), (0,), *np.full((3, 1), slots))
-
-    sizes = [trace(24.0, 0.9), trace(20.0, 0.7)]
-    assert adaptive.at_cost(sizes, trace(23.0, 0.5)) == pytest.approx(0.85)
 
 
 def test_words_follow_the_numbers(found):
@@ -106,7 +98,7 @@ def test_a_gain_that_stays_is_not_called_gone(tiny):
     ("mean", "said"), [(0.03, "more than"), (-0.03, "less than"), (0.009, "as much as")]
 )
 def test_a_difference_within_two_standard_errors_is_none(mean, said):
-    assert adaptive.compared(Measure(mean, 0.01, 4)) == said
+    assert adaptive_words.compared(Measure(mean, 0.01, 4)) == said
 
 
 def test_a_result_can_be_read_back(tiny):

@@ -4,8 +4,7 @@ import pytest
 from distinctkv import Cache, Concentration
 from distinctkv.data import PhasedTask, RecallTask
 from distinctkv.peers import TTL, Attention
-from distinctkv.studies import following
-from distinctkv.studies.following import MEASURES, follow
+from distinctkv.studies.following import MEASURES, Trace, at_cost, follow
 
 
 @pytest.fixture
@@ -23,10 +22,9 @@ def test_an_average_over_tokens_counts_every_token_alike(phases):
 
 
 @pytest.mark.parametrize("make", [lambda: Cache(Concentration.surprise()), TTL])
-def test_the_size_of_a_step_changes_no_answer(phases, make, monkeypatch):
+def test_the_size_of_a_step_changes_no_answer(phases, make):
     fine = follow(make(), phases)
-    monkeypatch.setattr(following, "STEP", 3)
-    coarse = follow(make(), phases)
+    coarse = follow(make(), phases, step=3)
     np.testing.assert_array_equal(fine.recall, coarse.recall)
     np.testing.assert_array_equal(fine.slots[2::3], coarse.slots)
 
@@ -35,3 +33,11 @@ def test_a_budget_is_followed_and_kept(phases):
     trace = follow(Cache(Concentration.surprise()), phases)
     assert (trace.slots <= trace.budget).all()
     assert trace.at_ends(trace.budget)[0] < trace.budget.max()
+
+
+def test_a_rival_is_read_off_between_its_sizes_at_our_cost():
+    def trace(slots, recall):
+        return Trace(np.array([recall]), (0,), *np.full((3, 1), slots))
+
+    sizes = [trace(24.0, 0.9), trace(20.0, 0.7)]
+    assert at_cost(sizes, trace(23.0, 0.5)) == pytest.approx(0.85)

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from distinctkv.studies import frontier
-from distinctkv.studies.result import Claim, Measure, Result
+from distinctkv.studies.result import Claim, Result
 from distinctkv.studies.study import FULL, QUICK, Scale
+from tests.studies.test_leading import leads_of
 
 TINY = Scale("tiny", 0.02)
 
@@ -16,10 +17,6 @@ def tiny(seed):
 @pytest.fixture(scope="module")
 def lines(tiny):
     return {line.name: line for line in tiny.series}
-
-
-def leads_of(*means, sd=0.001):
-    return {b: Measure(mean, sd, 9) for b, mean in zip(frontier.BUDGETS, means, strict=False)}
 
 
 def test_every_policy_has_a_point_at_the_number_of_items(tiny):
@@ -63,29 +60,6 @@ def test_the_cache_has_no_lead_over_itself_under_a_budget(lines):
 def test_a_rival_is_not_asked_for_fewer_slots_than_it_can_have(lines):
     assert min(lines["ham.lead"].x) == frontier.TASK.width
     assert "snapkv_once.lead" not in lines
-
-
-@pytest.mark.parametrize(
-    ("lead", "sd", "said"),
-    [(0.02, 0.001, [16]), (0.004, 0.0, []), (0.02, 0.03, []), (-0.02, 0.001, [])],
-)
-def test_a_lead_is_seen_in_print_and_beyond_chance(lead, sd, said):
-    assert frontier.ahead(leads_of(lead, sd=sd)) == said
-
-
-@pytest.mark.parametrize(
-    ("means", "said"), [((0.1, 0.0), True), ((0.0, 0.0), False), ((0.1, -0.1), False)]
-)
-def test_to_dominate_is_never_to_trail_and_to_lead_somewhere(means, said):
-    assert frontier.dominates(leads_of(*means)) == said
-
-
-@pytest.mark.parametrize(
-    ("means", "word"),
-    [((0.1, 0.2), "ahead at every size"), ((0.0, 0.001), "a tie"), ((0.1, -0.1), "behind at 32")],
-)
-def test_the_standing_follows_the_numbers(means, word):
-    assert word in frontier.standing("Rival", leads_of(*means))
 
 
 def test_the_verdict_says_where_the_lead_is(monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 from distinctkv import Cache, Concentration
 from distinctkv.data import Events
 from distinctkv.studies import windowed
-from distinctkv.studies.following import MEASURES
+from distinctkv.studies.following import MEASURES, follow
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_an_item_has_one_direction_in_all_windows(events, seed):
 
 def test_slots_are_counted_after_every_step_and_at_the_end_of_a_window(events, seed):
     phases = windowed.draw(events, seed, width=8, noise=0.0)
-    trace = windowed.trace(Cache(Concentration.fixed(0.1)), phases, step=2)
+    trace = follow(Cache(Concentration.fixed(0.1)), phases, step=2)
     assert trace.slots.tolist() == [1, 2, 2]
     assert trace.ends == (0, 2)
     assert trace.recall.tolist() == [1, 1]
@@ -42,6 +42,6 @@ def test_slots_are_counted_after_every_step_and_at_the_end_of_a_window(events, s
 @pytest.mark.parametrize("step", [1, 2, 100])
 def test_the_step_does_not_change_what_is_recalled(events, seed, step):
     phases = windowed.draw(events, seed, width=8, noise=0.0)
-    trace = windowed.trace(Cache(Concentration.fixed(0.1, 1)), phases, step)
+    trace = follow(Cache(Concentration.fixed(0.1, 1)), phases, step)
     assert MEASURES["recall"](trace) == 0.75
     assert MEASURES["phase end"](trace) == 1

@@ -111,14 +111,12 @@ def _explain(rows: Iterable[dict[str, Any]]) -> None:
 
 def _told(job: Job, one: Raw, verdict: Verdict, several: bool) -> dict[str, Any]:
     """Why a record of a file is not kept, and where it is; nothing if it is."""
-    from ..streams.dedup.job import fault
-
     if verdict.kept or job.spot is None:
         return {}
     place = {"file": job.spot.file if several else None, "line": job.spot.line + one.line}
     if verdict.bad:  # it is in no output, so here is all that can be told
         place["raw"] = _short(one.raw.decode("utf-8", "replace"))
-    return _why(one.content, verdict, place, lambda: fault(job.seen, one))
+    return _why(one.content, verdict, place)
 
 
 def _row(tables: Tables, number: int, judged: tuple[Any, Verdict], several: bool) -> dict[str, Any]:
@@ -128,16 +126,14 @@ def _row(tables: Tables, number: int, judged: tuple[Any, Verdict], several: bool
         return {}
     path, before = tables.spot
     place = {"file": path if several else None, "row": before + number}
-    return _why(content, verdict, place, lambda: tables.fault(content))
+    return _why(content, verdict, place)
 
 
-def _why(
-    content: object, verdict: Verdict, place: dict[str, Any], fault: Callable[[], str]
-) -> dict[str, Any]:
+def _why(content: object, verdict: Verdict, place: dict[str, Any]) -> dict[str, Any]:
     """Records are numbered from 1."""
     told = {"record": verdict.number + 1, **place, "text": _short(content)}
     if verdict.of is None:
-        return told | {"bad": True, "reason": fault()}
+        return told | {"bad": True, "reason": verdict.reason}
     told |= {"of": verdict.of + 1, "similarity": round(verdict.similarity or 0.0, 6)}
     return told | {"kept": _short(verdict.record)}
 

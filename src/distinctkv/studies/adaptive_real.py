@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from math import inf
 from time import perf_counter
@@ -25,14 +26,14 @@ import numpy as np
 from ..data import Events
 from ..memory import Cache
 from ..rule import Floats
-from .adaptive import compared
+from .adaptive_words import Found, compared, level, told
 from .cases import ALLOCATORS, BGL, CASES, DECAY, LASTS, NOISE, TAU, WIDE, WIDELY, WIDTH, Case
 from .contest import HEADINGS, Runs, tables
-from .following import Trace
-from .result import Measure, Result, Series, Setting
+from .following import Trace, follow, parts
+from .result import Result, Series, Setting
 from .shelf import conclude, unmeasured
 from .study import FULL, Progress, Scale, absent, silent, sources
-from .windowed import N_WINDOWS, demand, draw, parts, trace
+from .windowed import N_WINDOWS, demand, draw
 
 TITLE = "A budget that follows surprise, on real streams"
 QUESTION = (
@@ -42,7 +43,6 @@ QUESTION = (
 )
 LEAST = 3  # seeds that a short run has on MovieLens
 POINTS = 250  # of a line in a figure, about
-Found = Mapping[tuple[str, str], Mapping[str, Measure]]
 
 
 def settings(scale: Scale) -> Mapping[str, Setting]:
@@ -119,16 +119,16 @@ def compete(case: Case, events: Events, seed: int) -> Iterator[tuple[tuple[str, 
     """All that runs on a stream under the keys of a seed, by table and row."""
     phases, whole = draw(events, seed, WIDTH, NOISE), len(events)
     for one in case.contenders():
-        yield (case.name, one.name), trace(one.make(), phases, case.step)
+        yield (case.name, one.name), follow(one.make(), phases, case.step)
     if case is BGL:
         for lasts, (name, policy) in product(LASTS, ALLOCATORS.items()):
             memory = Cache(replace(policy, decay=1 - 1 / lasts))
-            yield (name, f"lasts_{lasts:g}"), trace(memory, phases, whole)
+            yield (name, f"lasts_{lasts:g}"), follow(memory, phases, whole)
     else:
         phases = draw(events, seed, WIDE, NOISE)
         for one in case.contenders():
             if one.name in WIDELY:
-                yield ("wide", one.name), trace(one.make(), phases, whole)
+                yield ("wide", one.name), follow(one.make(), phases, whole)
 
 
 def lines(case: Case, runs: Runs, demands: Sequence[tuple[int, int]]) -> Iterator[Series]:
@@ -159,30 +159,18 @@ def reading(found: Found) -> tuple[str, ...]:
     return (*said, CAVEAT)
 
 
-def told(found: Found, case: Case, name: str, cost: str = "per token") -> str:
-    """Recall of a contender, and its slots."""
-    one = found[case.name, name]
-    return f"{one['recall'].mean:.3f} at {one[cost].mean:,.1f}"
-
-
-def level(found: Found, case: Case, family: str) -> str:
-    """The gain at equal slots per token, with its error, and in words."""
-    gain = found["level", f"{case.name}_{family}"]["gain"]
-    return f"{gain.mean:+.3f} ± {gain.error:.3f}, {compared(gain)}"
-
-
 def steady(found: Found, case: Case) -> Iterator[str]:
     """Of MovieLens."""
+    of, gains = partial(told, found, case.name), partial(level, found, case.name)
     fixed, items = f"b{case.matched}", found["demand", case.name]
     wide, narrow = (found[table, fixed]["recall"].mean for table in ("wide", case.name))
     yield (
         f"In MovieLens a window has {items['fewest'].mean:,.0f} to {items['most'].mean:,.0f} "
         f"movies. The adaptive budget recalls {compared(found['gain', case.name]['gain'])} the "
         "fixed one, and the paper calls it a tie: "
-        f"{told(found, case, 'surprise', 'phase end')} slots at ends of windows, and "
-        f"{told(found, case, fixed, 'phase end')}. At equal slots per token the adaptive budget "
-        f"gains {level(found, case, 'fixed')} a fixed one, and {level(found, case, 'expiry')} "
-        "slots that expire when idle (± a standard error)."
+        f"{of('surprise', 'phase end')} slots at ends of windows, and {of(fixed, 'phase end')}. At "
+        f"equal slots per token the adaptive budget gains {gains('fixed')} a fixed one, and "
+        f"{gains('expiry')} slots that expire when idle (± a standard error)."
     )
     yield (
         f"Under keys {WIDTH} wide the cache recalls "
@@ -193,6 +181,7 @@ def steady(found: Found, case: Case) -> Iterator[str]:
 
 def bursty(found: Found, case: Case) -> Iterator[str]:
     """Of BGL."""
+    of, gains = partial(told, found, case.name), partial(level, found, case.name)
     fixed = f"b{case.matched}"
     decays = {lasts: found["decay", f"lasts_{lasts:g}"] for lasts in LASTS}
     quick, slow = decays[LASTS[1]], decays[200]
@@ -206,11 +195,10 @@ def bursty(found: Found, case: Case) -> Iterator[str]:
     gain, gain_at = peak("gain")
     poorest = min(LASTS, key=lambda lasts: decays[lasts]["worst case"].mean)
     yield (
-        f"In BGL the adaptive budget recalls {told(found, case, 'surprise', 'phase end')} slots at "
-        f"ends of windows, and the fixed budget {told(found, case, fixed, 'phase end')}, where the "
-        "paper has .94 and .75. Both see a use of a slot fade at a rate of "
-        f"{DECAY}. At equal slots per token the adaptive budget gains "
-        f"{level(found, case, 'fixed')} a fixed one, and {level(found, case, 'expiry')} slots that "
+        f"In BGL the adaptive budget recalls {of('surprise', 'phase end')} slots at ends of "
+        f"windows, and the fixed budget {of(fixed, 'phase end')}, where the paper has .94 and .75. "
+        f"Both see a use of a slot fade at a rate of {DECAY}. At equal slots per token the "
+        f"adaptive budget gains {gains('fixed')} a fixed one, and {gains('expiry')} slots that "
         "expire."
     )
     yield (

@@ -10,7 +10,7 @@ from ..data import Events, loghub, movielens
 from ..memory import Cache
 from ..peers import TTL
 from ..policy import Concentration
-from .adaptive import Contender
+from .contenders import Contender
 from .result import Measure, Role, Row
 
 WIDTH, NOISE, TAU, DECAY = 32, 0.1, 0.4, 0.98

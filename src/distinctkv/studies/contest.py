@@ -10,9 +10,9 @@ from math import inf
 
 import numpy as np
 
-from .adaptive import EXTRA, FAMILIES, at_cost
 from .cases import ALLOCATORS, BGL, CASES, LASTS, PAPER, WIDE, WIDELY, Case, Numbers
-from .following import MEASURES, Trace
+from .contenders import FAMILIES
+from .following import EXTRA, MEASURES, Trace, at_cost
 from .result import Row
 from .windowed import N_WINDOWS
 

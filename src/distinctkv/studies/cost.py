@@ -112,12 +112,13 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         for place, lap in zip(laps, apart(order, seed), strict=True):
             laps[place].append(lap)
         progress(i + 1, len(seeds))
+    rows = (*_rows(laps), *_rises(laps), *_growths(laps))
     result = Result(
         study="cost",
         title=TITLE,
         question=QUESTION,
         reading=reading(laps),
-        rows=tuple(sorted((*_rows(laps), *_rises(laps), *_growths(laps)), key=_place)),
+        rows=tuple(sorted(rows, key=lambda row: [*HEADINGS].index(row.table))),
         settings=settings(scale),
         seeds=tuple(seeds),
         series=_series(laps),
@@ -238,16 +239,11 @@ def _rises(laps: Laps) -> tuple[Row, ...]:
             f"{ENDS[1]} over {ENDS[0]}": Measure.of([line[-1] / line[0] for line in lines]),
             "steps that rise": Measure.of(rises),
         }
+        name, label = f"k{size.n_items}", f"{size.n_items} items"
         role: Role = "paper" if size is SIZES[0] else "added"
         setting = f"{len(lengths) - 1} steps, D = {size.width}"
-        rows.append(
-            Row(f"k{size.n_items}", f"{size.n_items} items", measures, setting, role, "rise")
-        )
+        rows.append(Row(name, label, measures, setting, role, "rise"))
     return tuple(rows)
-
-
-def _place(row: Row) -> int:
-    return [*HEADINGS].index(row.table)
 
 
 def _growths(laps: Laps) -> tuple[Row, ...]:
@@ -257,17 +253,11 @@ def _growths(laps: Laps) -> tuple[Row, ...]:
         ends = (laps[size, repeats] for repeats in GROWN)
         return Measure.of([growth(quantity, *pair) for pair in zip(*ends, strict=True)])
 
-    return tuple(
-        Row(
-            name,
-            label,
-            {f"K={size.n_items}": of(quantity, size) for size in SIZES},
-            "0 is flat, 1 linear",
-            "paper",
-            "growth",
-        )
-        for name, (label, quantity) in GROWTH.items()
-    )
+    rows = []
+    for name, (label, quantity) in GROWTH.items():
+        measures = {f"K={size.n_items}": of(quantity, size) for size in SIZES}
+        rows.append(Row(name, label, measures, "0 is flat, 1 linear", "paper", "growth"))
+    return tuple(rows)
 
 
 def _series(laps: Laps) -> tuple[Series, ...]:

@@ -34,7 +34,7 @@ from ..peers import (
 )
 from ..policy import Concentration
 from ..rule import Floats
-from .adaptive import compared
+from .adaptive_words import compared
 from .hitters import HEADING, THETAS, hitter_rows
 from .keyed import NOISE, WIDTH, Keyed, answered, few
 from .result import Measure, Result, Role, Row, Setting

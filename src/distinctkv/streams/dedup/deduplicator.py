@@ -113,21 +113,19 @@ class Deduplicator:
                 f"both must compare records in one way: {ours} and {theirs}; "
                 "for a lower similarity, see rethreshold"
             )
+        saving.check_one(self._reader.encode, other._reader.encode)
         other._shelf.whole.check()
         with self._shelf.whole:
             return self._absorb(other)
 
     def _absorb(self, other: Deduplicator) -> list[Verdict]:
-        first, numbers = self.seen, other.numbers
+        numbers = [self.seen + number for number in other.numbers]
         placed = self._shelf.absorb(other._shelf)
-        verdicts = []
-        for number, slot, opened, similarity in zip(
-            numbers, *(column.tolist() for column in placed), strict=True
-        ):
-            if opened:
-                verdicts.append(Verdict(True, first + number))
-            else:
-                verdicts.append(self._dropped(first + number, slot, similarity))
+        rows = zip(numbers, *(column.tolist() for column in placed), strict=True)
+        verdicts = [
+            Verdict(True, number) if opened else self._dropped(number, slot, similarity)
+            for number, slot, opened, similarity in rows
+        ]
         self._shelf.prune()
         return verdicts
 

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from math import inf
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO
 
-from ...snapshot import SnapshotError
 from ..files.headers import Header
 from ..files.places import Place, Trail, find
 from ..files.sources import Source, arrived, open_early
 from ..files.unpacking import SourceError
+from .cutting import TICK, Aside, batches
 from .deduplicator import Deduplicator
 from .finding import Finder
-from .forms import LONGEST, Form, Raw
-from .guessing import check_columns, refuse_parquet
+from .forms import Raw
+from .guessing import check_columns
 from .reasons import Reasons
-from .separated import Csv
 from .spots import Spot
-from .states import NOTE, fresh, write_state
+from .states import NOTE, fresh, restoring, resumes, write_state
 from .verdict import Tally, Verdict
 from .written import Written
 
-CELL = 1 << 20  # bytes read at a time
 RECORDS = 50_000  # between two saves; more if many are kept
 PER_KEPT = 5
 PAUSE = 5.0  # seconds between two saves of what comes slowly
-TICK = 0.2
 REMEMBERED = 1000  # texts whose place is kept
 
 
@@ -67,7 +63,7 @@ class Job:
         self._files = dict[str, int]()  # by their names, for people: how far they were read
         self._source: Source | None = None
         self._trail = Trail()
-        self._aside: list[tuple[Form, bytes, Spot]] = []
+        self._aside: list[Aside] = []
         self._first_fault = ""
         self._over = False
         self._fresh = fresh(seen, state)
@@ -87,8 +83,9 @@ class Job:
                 return
             source, trail = find(Source(path, file), self._places)
             self._source, self._trail, self.spot = source, trail, Spot(source, trail.offset)
+            aside = self._aside if self._state is not None and source.regular else None
             try:
-                for records in self._read(source, trail, self.spot):
+                for records in batches(source, trail, self.spot, self.found, self._stop, aside):
                     yield self._judge(records)
                     self._save_if_due(live=not source.regular)
                     if self._stop():
@@ -176,72 +173,19 @@ class Job:
             self._files.pop(name, None)  # the last one comes last
             self._files[name] = self._trail.offset
 
-    def _read(self, source: Source, trail: Trail, spot: Spot) -> Iterator[list[Raw]]:
-        """The records of a file, in batches; empty ones while waiting."""
-        held, form, waited = b"", self.found.known(trail.offset), 0.0
-        aside = self._state is not None and source.regular
-        while True:
-            piece = self._piece(source)
-            held += piece or b""
-            waited = inf if self._stop() else waited + TICK * (piece is None)
-            if not source.regular and not trail.offset:
-                refuse_parquet(held, source.name)
-            if form is None:
-                form = self.found.begin(held, source, over=piece == b"", waited=waited, whole=aside)
-                if isinstance(form, Csv):
-                    start = len(self.found.columns) + 1
-                    trail.pass_by(held[:start])
-                    held, spot.passed = held[start:], 1
-            if form is None:
-                yield []
-                continue
-            records, end = form.cut(held, over=False)
-            passed = held.count(b"\n", 0, end)
-            trail.pass_by(held[:end])
-            held = held[end:]
-            if len(held) > LONGEST:
-                records.append(Raw(b"", None, passed, f"it is longer than {LONGEST:,} bytes"))
-                held, passed = self._pass_over(source, trail, held), passed + 1
-            yield records
-            spot.passed += passed
-            if piece == b"":
-                break
-        if not held:
-            return
-        if aside:
-            self._aside.append((form, held, spot))
-            return
-        trail.pass_by(held)
-        trail.end()
-        yield form.cut(held, over=True)[0]
-
-    def _pass_over(self, source: Source, trail: Trail, held: bytes) -> bytes:
-        """Read to the end of a line that is too long; what comes after it."""
-        while b"\n" not in held:
-            trail.pass_by(held)
-            held = source.read(CELL)
-            if not held:
-                return b""
-        end = held.find(b"\n") + 1
-        trail.pass_by(held[:end])
-        return held[end:]
-
-    def _piece(self, source: Source) -> bytes | None:
-        """The next bytes; none at the end; None if there may be some later."""
-        if source.regular:
-            return source.fill(CELL - source.offset % CELL)
-        return source.read(CELL) if source.ready(TICK) else None
-
     def _judge(self, records: list[Raw]) -> list[tuple[Raw, Verdict]]:
         """Give the records to the de-duplicator, the bad ones too: it counts them."""
         verdicts = self.seen.add_many([one.content for one in records])
-        if not self.tally.records and verdicts and verdicts[0].bad and self.spot:
-            line = self.spot.line + records[0].line
-            self._first_fault = f"line {line} of {self.spot.file}: {fault(self.seen, records[0])}"
-        judged, bad = [*zip(records, verdicts, strict=True)], self.tally.bad
+        judged, tally = [*zip(records, verdicts, strict=True)], replace(self.tally)
         self.tally.count(verdicts)
-        if self.tally.bad > bad:
-            self.reasons.add_all(fault(self.seen, one) for one, verdict in judged if verdict.bad)
+        if self.tally.bad == tally.bad:
+            return judged
+        judged = [(one, told._replace(reason=one.why) if one.why else told) for one, told in judged]
+        self.reasons.add_all(told.reason for _, told in judged if told.reason)
+        record, first = judged[0]
+        if not tally.records and first.bad and self.spot:
+            line = self.spot.line + record.line
+            self._first_fault = f"line {line} of {self.spot.file}: {first.reason}"
         return judged
 
     def _save_if_due(self, *, live: bool) -> None:
@@ -257,31 +201,14 @@ class Job:
         return f"{told or none} ({self._first_fault})"
 
     def _restore(self, note: dict[str, Any]) -> None:
-        try:
+        with restoring(self._state):
             self.output = Written.restore(note.get("output"))
-            if "form" not in note:  # it was killed before it had anything to say
-                return
             found = self.found
-            if (note["form"], note["field"]) != (found.form, found.field):
-                raise SnapshotError(
-                    f"the state {self._state} was begun with {note['form']} and the field "
-                    f"{note['field']!r}; go on with those, or name another state"
-                )
+            if not resumes(note, found.form, found.field, self._state):
+                return
             self.tally = Tally.restore(note["tally"])
             found.columns = str(note["header"]).encode("latin-1")
             found.guessing = (stamp := note.get("stamp")) == "auto"
             found.stamp = Header.restore(*stamp) if isinstance(stamp, list) else None
             self._files = {str(name): int(offset) for name, offset in note.get("files", {}).items()}
             self._places = [Place.restore(row) for row in note["places"]]
-        except SnapshotError:
-            raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise SnapshotError(
-                f"the state {self._state} does not say how far it was ({error!r}); "
-                "delete it to start anew"
-            ) from error
-
-
-def fault(seen: Deduplicator, record: Raw) -> str:
-    """Why a record that was passed over cannot be compared."""
-    return record.why or seen._reader.fault(record.content, seen._shelf.width)

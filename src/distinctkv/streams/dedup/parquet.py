@@ -10,14 +10,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from ...snapshot import SnapshotError
 from ..files.unpacking import SourceError
 from . import columns
 from .deduplicator import Deduplicator
 from .job import PER_KEPT
 from .parts import Folder, Part
 from .reasons import Reasons
-from .states import NOTE, fresh, write_state
+from .states import NOTE, fresh, restoring, resumes, write_state
 from .verdict import Tally, Verdict
 
 ROWS = 8192
@@ -85,10 +84,6 @@ class Tables:
             part.abandon()
             self._disclaim(made)
 
-    def fault(self, content: Any) -> str:  # noqa: ANN401
-        """Why a value cannot be compared."""
-        return self.seen._reader.fault(content, self.seen._shelf.width)
-
     def _batches(self) -> Iterator[Any]:
         """Rows of all files that are not done yet; one file is open at a time."""
         for path in self._paths:
@@ -111,7 +106,7 @@ class Tables:
         judged, bad = [*zip(values, verdicts, strict=True)], self.tally.bad
         self.tally.count(verdicts)
         if self.tally.bad > bad:
-            self.reasons.add_all(self.fault(value) for value, one in judged if one.bad)
+            self.reasons.add_all(one.reason for one in verdicts if one.reason)
         return judged
 
     def _begin(self, schema: Any) -> Part:  # noqa: ANN401
@@ -178,25 +173,13 @@ class Tables:
         return self._done[name]
 
     def _restore(self, note: dict[str, Any]) -> None:
-        try:
-            if "form" not in note:  # it was killed before it had anything to say
-                self._folder.job = str(note.get("job", self._folder.job))
+        with restoring(self._state):
+            self._folder.job = str(note.get("job", self._folder.job))
+            if not resumes(note, "parquet", self._field, self._state):
                 return
-            if (note["form"], note["field"]) != ("parquet", self._field):
-                raise SnapshotError(
-                    f"the state {self._state} was begun with {note['form']} and the field "
-                    f"{note['field']!r}; go on with those, or name another state"
-                )
             self.tally, self._columns = Tally.restore(note["tally"]), str(note["columns"])
             self._folder.job, self._folder.parts = str(note["job"]), int(note["parts"])
             self._done = {str(name): [*map(int, place)] for name, place in note["read"].items()}
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            if isinstance(error, SnapshotError):
-                raise
-            raise SnapshotError(
-                f"the state {self._state} does not say how far it was ({error!r}); "
-                "delete it to start anew"
-            ) from error
 
 
 def _pieces(file: Any, skip: int) -> Iterator[Any]:  # noqa: ANN401

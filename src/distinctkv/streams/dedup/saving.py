@@ -6,6 +6,9 @@ import json
 import os
 import warnings
 from dataclasses import asdict
+from functools import partial
+from operator import is_
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -41,6 +44,19 @@ def restored(known: dict[str, int] | str, given: Encoder | None) -> Encoder:
             stacklevel=4,
         )
     return given
+
+
+def check_one(ours: Encoder, theirs: Encoder) -> None:
+    """Refuse two functions of one name, as lambdas are; of other encoders the name must do."""
+    kinds = (FunctionType, partial)
+    if not isinstance(ours, kinds) or not isinstance(theirs, kinds):
+        return
+    (code, held), (other, holds) = _made(ours), _made(theirs)
+    if code != other or not all(map(is_, held, holds)):
+        raise ValueError(
+            f"the encoders are two functions of the name {_name(ours)}, and may not encode alike; "
+            "give both the same function"
+        )
 
 
 def save(seen: Deduplicator, path: str | os.PathLike[str]) -> None:
@@ -122,3 +138,13 @@ def _name(encode: Encoder) -> str:
     inner = getattr(encode, "__func__", encode)
     kind = inner if hasattr(inner, "__qualname__") else type(inner)
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _made(function: FunctionType | partial[Any]) -> tuple[Any, list[Any]]:
+    """What a function does, and what it does it with."""
+    if isinstance(function, partial):
+        given = function.keywords
+        return (function.func, len(function.args), [*given]), [*function.args, *given.values()]
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    given = function.__kwdefaults__ or {}
+    return function.__code__, [*cells, *(function.__defaults__ or ()), *given.values()]

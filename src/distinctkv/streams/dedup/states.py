@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from ...snapshot import SnapshotError
 from .deduplicator import Deduplicator
@@ -24,3 +27,28 @@ def fresh(seen: Deduplicator, state: Path | None) -> bool:
     """Whether a state has nothing in it but a claim, or is not there yet."""
     mere = seen.seen == 0 and [*seen.note] == [NOTE] and "form" not in seen.note[NOTE]
     return state is not None and (mere or not state.exists())
+
+
+@contextmanager
+def restoring(state: Path | None) -> Iterator[None]:
+    """Refuse a note that does not say how far a job was."""
+    try:
+        yield
+    except SnapshotError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise SnapshotError(
+            f"the state {state} does not say how far it was ({error!r}); delete it to start anew"
+        ) from error
+
+
+def resumes(note: dict[str, Any], form: str, field: str | None, state: Path | None) -> bool:
+    """Whether a note says how far a job was; that of other records is refused."""
+    if "form" not in note:
+        return False
+    if (note["form"], note["field"]) != (form, field):
+        raise SnapshotError(
+            f"the state {state} was begun with {note['form']} and the field {note['field']!r}; "
+            "go on with those, or name another state"
+        )
+    return True

@@ -16,7 +16,7 @@ from ...policy import Concentration
 from ..dedup.admitting import admitted
 from ..dedup.encoding import NGrams
 from ..dedup.records import Encoder, Reader, several
-from ..dedup.saving import setting
+from ..dedup.saving import check_one, setting
 from ..whole import Whole
 from . import saving, scoring
 from .quantile import Quantile
@@ -110,6 +110,7 @@ class NoveltyDetector:
             raise ValueError("a detector cannot absorb itself; load it twice for that")
         if (ours := self.setting) != (theirs := other.setting):
             raise ValueError(f"both must compare and alert in one way: {ours} and {theirs}")
+        check_one(self._reader.encode, other._reader.encode)
         other._whole.check()
         with self._whole:
             return self._absorb(other)
