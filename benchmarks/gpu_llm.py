@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from distinctkv.hf import DistinctCache, calibrate, distinct_cache
+from distinctkv.hf import CAREFUL, DistinctCache, calibrate, distinct_cache
 
 from .common import OUT, verdict
 from .gpu_llm_decoding import Decoding
@@ -41,7 +41,8 @@ LARGE = {"vocab_size": 4096, "hidden_size": 4096, "intermediate_size": 14336,
          "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
          "max_position_embeddings": 65536, "rope_theta": 500000.0}  # fmt: skip
 STAGES = {
-    "measure": "cache.measure",
+    "receive": "cache.received",
+    "measure": "measuring._measure",
     "stack": "merging._tokens",
     "metric": "grouping.Group.scale",
     "slots": "grouping.Group.slots",
@@ -58,6 +59,7 @@ def compressing(bench: Bench) -> list[Row]:
     """What a prefill takes with our cache, less what it takes with a DynamicCache."""
     metric = calibrate(bench.model, list(bench.ids(2, bench.T // 4)))
     ways: dict[str, Row] = {"threshold=1": {"threshold": 1.0}, "kept=1/4": {"kept": 0.25}}
+    ways |= {f"{name}, careful": {**way, "care": CAREFUL} for name, way in ways.items()}
     rows = []
     for B in (1, bench.wide):
         ids = bench.ids(B, bench.T)
@@ -93,11 +95,13 @@ def staged(bench: Bench, decoding: Decoding) -> list[Row]:
     `slots` is the rotation and the features of what is held; the last row is while decoding.
     """
     rows = []
-    for B, way in ((1, {"threshold": 1.0}), (1, {"kept": 0.25}), (bench.wide, {"threshold": 1.0})):
+    plain, wide = {"threshold": 1.0}, bench.wide
+    careful = {**plain, "care": CAREFUL}
+    for B, way in ((1, plain), (1, careful), (1, {"kept": 0.25}), (wide, plain), (wide, careful)):
         ids, spent = bench.ids(B, bench.T), dict.fromkeys(STAGES, 0.0)
         with watched(bench, spent):
             bench.forward(ids, distinct_cache(bench.model, **way))
-        rows.append({"batch": B, "ms of": str(way), **{k: 1e3 * v for k, v in spent.items()}})
+        rows.append({"batch": B, "ms of": _name(way), **{k: 1e3 * v for k, v in spent.items()}})
     B, spent = bench.batches[0], dict.fromkeys(STAGES, 0.0)
     cache = decoding.make("threshold 1/4", B)
     ids = torch.full((B, bench.steps), 5, device=bench.device)
@@ -105,6 +109,12 @@ def staged(bench: Bench, decoding: Decoding) -> list[Row]:
         bench.forward(ids, cache)
     what = f"{bench.steps} more"
     return [*rows, {"batch": B, "ms of": what, **{k: 1e3 * v for k, v in spent.items()}}]
+
+
+def _name(way: Row) -> str:
+    """A plan in few letters."""
+    size = ", ".join(f"{key}={value}" for key, value in way.items() if key != "care")
+    return f"{size}, careful" if "care" in way else size
 
 
 @contextmanager

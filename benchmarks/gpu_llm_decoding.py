@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from distinctkv.hf import DistinctCache, distinct_cache
+from distinctkv.hf import CAREFUL, Care, DistinctCache, distinct_cache
 from distinctkv.hf.attention import prepare, read
 
 from .gpu_llm_kit import Bench, Row
 
 GB = 1e9
 COMPARED = ("full", "threshold 1/4")
-FEWER = ("pruned 1/4",)
+FEWER = ("pruned 1/4", "careful 1/4")
 MORE = (*FEWER, "threshold 1/8", "pruned 1/8", "kept 1/4", "kept 1/8")  # of the first batch
 LEAST = 5.0  # seconds of the whole benchmark with which a compared row still begins
 
@@ -97,9 +97,18 @@ class Decoding:
 
     def threshold(self, part: int) -> DistinctCache:
         """As many slots by the threshold that was found, once for all."""
-        found = self.kept(part).summary().threshold
-        cache = distinct_cache(self.model, found)
-        self.bench.forward(self.bench.ids(1, self.bench.T), cache)
+        return self._fixed(part, Care())
+
+    def careful(self, part: int) -> DistinctCache:
+        """The same with attention measured, also of every token that is decoded."""
+        return self._fixed(part, CAREFUL)
+
+    def _fixed(self, part: int, care: Care) -> DistinctCache:
+        ids = self.bench.ids(1, self.bench.T)
+        searched = distinct_cache(self.model, kept=1 / part, care=care)
+        self.bench.forward(ids, searched)
+        cache = distinct_cache(self.model, searched.summary().threshold, care=care)
+        self.bench.forward(ids, cache)
         return cache
 
     @torch.no_grad()

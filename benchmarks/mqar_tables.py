@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def recalled(kept: Mapping[str, Any]) -> None:
-    """Recall of every seed, then bytes, bytes a token, slots an item, and what else was asked.
+    """Recall of every seed, bytes, slots an item, what else was asked, and last all of it in short.
 
     What the deadline cut short was asked as it was; it is named first, with its last step.
     """
@@ -46,7 +46,8 @@ def recalled(kept: Mapping[str, Any]) -> None:
     for how in dict.fromkeys(run["how"] for run in kept["runs"]):
         runs = [run for run in kept["runs"] if run["how"] == how]
         for run in (run for run in runs if "found" not in run or run["cut"]):
-            print(f"cut: {run['model']} {run['seed']}, step, seconds, loss {run['curve'][-1:]}")
+            why = run.get("wrong", "step, seconds, loss").strip().splitlines()[-1]
+            print(f"cut: {run['model']} {run['seed']}, {why} {run['curve'][-1:]}")
         whole = [run for run in runs if "found" in run]
         found = {name: of_model(whole, name) for name in NAMES}
         sizes({name: rows for name, rows in found.items() if rows}, how)
@@ -70,7 +71,6 @@ def sizes(found: Mapping[str, Sequence[Run]], how: str) -> None:
     tables = {
         "recall": lambda seen: " ".join(part(one["recall"]) for one in seen),
         "KB": lambda seen: f"{fmean(one['bytes'] for one in seen) / 1024:,.0f}",
-        "bytes a token": lambda seen: f"{fmean(one['bytes'] / one['tokens'] for one in seen):,.0f}",
         "slots an item": lambda seen: f"{fmean(one['slots'] / one['items'] for one in seen):.2f}",
     }
     for name, shown in tables.items():
@@ -81,16 +81,36 @@ def sizes(found: Mapping[str, Sequence[Run]], how: str) -> None:
     if others:
         names = list(next(iter(others.values()))[0])
         markdown(["recall", *names], [[NAMES[m], *means(k, names)] for m, k in others.items()])
-    served([run["served"] for run in found.get("mass", ()) if "served" in run])
+    for model, runs in found.items():
+        served(model, [run["served"] for run in runs if "served" in run])
+    shortly(found)
 
 
-def served(runs: Sequence[Mapping[str, Mapping[str, float]]]) -> None:
-    """One checkpoint at other thresholds, with fewer bits, and with newest values."""
-    for place in runs[0] if runs else ():
-        of = [run[place] for run in runs]
-        said = ", ".join(f"{name} {fmean(one[name] for one in of):,.4g}" for name in of[0])
-        print(f"- {place}: {said}")
+def shortly(found: Mapping[str, Sequence[Run]]) -> None:
+    """The least recall of all seeds, KB and slots an item, as trained and at the sizes beyond."""
     print()
+
+    def cell(seen: Sequence[Mapping[str, float]]) -> str:
+        kilobytes = fmean(one["bytes"] for one in seen) / 1024
+        each = fmean(one["slots"] / one["items"] for one in seen)
+        return f"{part(min(one['recall'] for one in seen))} ({kilobytes:,.0f}; {each:.2f})"
+
+    first = next(iter(found.values()))[0]["found"]
+    places = [place for place in (0, 1, 3, 4) if place < len(first)]
+    head = [f"{first[place]['items']:,}, {first[place]['tokens']:,}" for place in places]
+    rows = [
+        [NAMES[name], str(len(runs)), *(cell([run["found"][p] for run in runs]) for p in places)]
+        for name, runs in found.items()
+    ]
+    markdown(["least recall (KB; slots an item)", "seeds", *head], rows)
+
+
+def served(model: str, runs: Sequence[Mapping[str, Mapping[str, float]]]) -> None:
+    """Means of one model served otherwise: thresholds, bits, newest values, fewer bytes."""
+    for place in runs[0] if runs else ():
+        of = [run[place] for run in runs if place in run]
+        said = ", ".join(f"{name} {fmean(one[name] for one in of):,.4g}" for name in of[0])
+        print(f"- {model}, {place}: {said}")
 
 
 def means(rows: Sequence[Mapping[str, float]], names: Iterable[str]) -> list[str]:

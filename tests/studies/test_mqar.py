@@ -5,8 +5,11 @@ import pytest
 
 pytest.importorskip("torch")
 
+import torch
+
 from distinctkv.nn.scheduled import ScheduledAttention
 from distinctkv.studies import mqar as study
+from distinctkv.studies import mqar_asking as asking
 from distinctkv.studies import mqar_models as models
 from distinctkv.studies.result import Result
 from distinctkv.studies.study import QUICK
@@ -22,7 +25,7 @@ def short(seed):
     """All models, hardly trained."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "size_of", lambda scale: TINY)
-        patch.setattr(study, "asked", lambda tokens: 2)
+        patch.setattr(asking, "asked", lambda tokens: 2)
         seen = []
         found = study.run(range(seed, seed + 9), QUICK, lambda *step: seen.append(step))
     return found, seen
@@ -42,7 +45,7 @@ def test_every_table_has_its_rows(short):
     for table in ("recall", "bytes"):
         assert [row.name for row in tables[table]] == names
     assert {row.name for row in tables["kinds"]} == {*names, "newest"}
-    assert [row.name for row in tables["tau"]] == [f"{tau:g}" for tau in study.TAUS]
+    assert [row.name for row in tables["tau"]] == [f"{tau:g}" for tau in asking.TAUS]
 
 
 def test_rules_with_a_schedule_hold_no_more_than_ours(short):
@@ -94,3 +97,37 @@ def test_a_longer_sequence_is_read_in_pieces(monkeypatch, seed):
     pieces = models.ask(model, np.random.default_rng(seed), drawn, 3)
     assert pieces.recall == whole.recall
     assert pieces.slots == whole.slots
+
+
+@pytest.mark.parametrize("name", ["mass", "gated", "kvm", "full", "window"])
+def test_keys_start_as_the_token_before_theirs(name, seed):
+    torch.manual_seed(seed)
+    project = models.made(name, TINY).mixers[1].project.eval()
+    x = torch.randn(1, 6, 16)
+    other = x.clone()
+    other[:, 3] += 1
+    (q, k, _, _), (q2, k2, _, _) = project(x), project(other)
+    assert (k != k2).flatten(2).any(2).tolist() == [[False] * 4 + [True, False]]
+    assert not torch.equal(q[:, 3], q2[:, 3])
+
+
+def test_a_lag_beyond_the_convolution_is_refused():
+    with pytest.raises(ValueError, match="2 taps sees no token 2 places before"):
+        models.made("mass", replace(TINY, taps=2, lag=2))
+
+
+def test_two_slots_an_item_are_enough_to_recall_more_of_them_than_in_training(seed):
+    """One for the token after the key, one for the token after the value."""
+    size = replace(models.SMALL, steps=120)
+    model = models.trained("mass", seed, size, "cpu", 1.0)
+    found = models.ask(model, np.random.default_rng(seed), models.task(size, 32, 256), 4)
+    assert found.recall > 0.95
+    assert found.slots < 2.2 * 32
+
+
+def test_a_part_of_the_bytes_is_no_more_than_that(seed, monkeypatch):
+    monkeypatch.setattr(asking, "asked", lambda tokens: 1)
+    model = models.made("ovq", TINY).eval()
+    rows = asking.squeezed(model, TINY, seed, (8, 64), 8000.0)
+    for (_, part), found in rows.items():
+        assert 0.8 * float(part) * 8000 < found["bytes"] <= float(part) * 8000

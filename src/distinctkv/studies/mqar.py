@@ -4,6 +4,10 @@ Each of K items comes r times in random order and is then asked for once: 2 K (r
 models have a Mamba-2 block first and are trained alike (`mqar_models`). They are then asked for
 more items and longer sequences without training again; KVM-like and OVQ-like rules get the bytes
 that ours held, at every size. A graphics card runs the large size, if the run is a full one.
+
+In every attention a key starts as the token before its own, and may learn to be another
+(`mqar_models.look_back`). Where it starts as its own token (``lag=0``), recall forms later and
+opens more slots.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from .result import Measure, Result, Role, Row, Series, Setting
 from .study import FULL, Progress, Scale, silent
 
 if TYPE_CHECKING:
-    from ..nn import HybridLM
+    from .mqar_asking import Numbers
     from .mqar_models import Found, Size
 
 TITLE = "Recall by trained models, against the bytes they hold"
@@ -29,14 +33,6 @@ QUESTION = (
     "in how many bytes, and does it go on where its training ended?"
 )
 SEEDS = 3  # the first three of those asked for, and two in a quick run
-TAUS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5)
-BITS: Mapping[str, tuple[str, Any]] = {  # keys, and which value a slot answers
-    "float32": ("float32", "mean"),
-    "bfloat16": ("bfloat16", "mean"),
-    "float32_first": ("float32", "first"),
-    "bfloat16_first": ("bfloat16", "first"),
-}
-Numbers = Mapping[tuple[str, str], Mapping[str, float]]  # (table, row) -> measure -> number
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +62,8 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
     fixed: dict[str, Setting] = {"scale": scale.name, "seeds_used": n_seeds(scale)}
     if find_spec("torch") is None:
         return {**fixed, "device": device()}
+    from .mqar_asking import asked
+
     size = size_of(scale)
     sizes: dict[str, Setting] = {
         name: value if isinstance(value, int | float) else str(value)
@@ -78,11 +76,6 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 def n_seeds(scale: Scale) -> int:
     """How many of the seeds are used."""
     return max(2, scale.of(SEEDS))
-
-
-def asked(tokens: int) -> int:
-    """Sequences of so many tokens to measure on."""
-    return 32 if tokens <= 512 else 4
 
 
 def size_of(scale: Scale) -> Size:
@@ -110,6 +103,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
 def measure(seed: int, size: Size, tick: Callable[[], None]) -> Numbers:
     """All tables of one seed."""
     from . import mqar_models as models
+    from .mqar_asking import answers, kinds, served
 
     numbers: dict[tuple[str, str], Mapping[str, float]] = {}
     ours: Mapping[tuple[int, int], Found] = {}
@@ -129,72 +123,8 @@ def measure(seed: int, size: Size, tick: Callable[[], None]) -> Numbers:
     return numbers
 
 
-def answers(
-    model: HybridLM, size: Size, seed: int, held: Mapping[tuple[int, int], float]
-) -> Mapping[tuple[int, int], Found]:
-    """What a model recalls at every size; one with a schedule has the bytes ``held`` there.
-
-    It is left with those of the first size.
-    """
-    from . import mqar_models as models
-
-    found = {}
-    for items, tokens in (*size.asked[1:], size.asked[0]):
-        n_slots = models.slots_in(model, held.get((items, tokens), 0.0))
-        models.fit(model, max(1, int(n_slots)), tokens)
-        found[items, tokens] = _ask(model, size, seed, items, tokens)
-    return {at: found[at] for at in size.asked}
-
-
 def _column(items: int, tokens: int) -> str:
     return f"K={items} r={tokens // (2 * items) - 1}"
-
-
-def _ask(model: HybridLM, size: Size, seed: int, items: int, tokens: int, **kind: int) -> Found:
-    """The same sequences for every model."""
-    import numpy as np
-
-    from . import mqar_models as models
-
-    rng = np.random.default_rng((seed, items, tokens))
-    return models.ask(model, rng, models.task(size, items, tokens, **kind), asked(tokens))
-
-
-def kinds(model: HybridLM, size: Size, seed: int) -> Mapping[str, float]:
-    """Recall where values are overwritten, and where keys share their first token."""
-    items, tokens = size.asked[0]
-    return {
-        "overwritten": _ask(model, size, seed, items, tokens, renewed=1).recall,
-        "near-duplicates": _ask(model, size, seed, items, tokens, siblings=4).recall,
-    }
-
-
-def served(model: HybridLM, size: Size, seed: int) -> Numbers:
-    """One checkpoint served otherwise: newest values, other thresholds, fewer bits."""
-    import torch
-
-    from ..nn import Reading
-    from ..nn.watching import set_tau
-
-    layer: Any = model.mixers[1]
-    before, numbers, (items, tokens) = layer.reading, {}, size.asked[3]
-
-    def held() -> Mapping[str, float]:
-        found = _ask(model, size, seed, items, tokens)
-        return {"recall": found.recall, "slots": found.slots, "bytes": found.bytes}
-
-    for tau in TAUS:
-        set_tau(model, tau)
-        numbers["tau", f"{tau:g}"] = held()
-    set_tau(model, 0.15)
-    for row, (kind, value) in BITS.items():
-        layer.reading = Reading("mass", value)
-        layer.slot_dtype = torch.bfloat16 if kind == "bfloat16" else None
-        numbers["bits", row] = held()
-    layer.slot_dtype, layer.reading = None, Reading("mass", "last")
-    numbers["kinds", "newest"] = kinds(model, size, seed)
-    layer.reading = before
-    return numbers
 
 
 def _paper(ours: Mapping[tuple[int, int], Found], full: Mapping[Any, Found], size: Size) -> Numbers:

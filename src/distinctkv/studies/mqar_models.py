@@ -28,6 +28,7 @@ from ..nn import (
     SlidingWindowAttention,
     WriteGate,
 )
+from ..nn.attention import Projection
 from ..nn.mixer import Mixer
 from ..nn.scheduled import KVMAttention, OVQAttention, ScheduledAttention
 from ..nn.training import Step, train
@@ -58,6 +59,7 @@ class Size:
     window: int
     asked: tuple[tuple[int, int], ...]  # the first as in training
     taps: int = 4  # of the convolution before queries, keys and values; 1 is none
+    lag: int = 1  # keys start as the token so many places before theirs; 0 is the token itself
     grow: float = 0.0  # part of the training over which more items come in, the fewest first
     answered: float | None = None  # part of the tokens at which the loss is taken, at most
     chunk: int = 16  # of rules with a schedule
@@ -68,7 +70,7 @@ SMALL = Size(
     ((8, 64), (8, 256), (16, 128), (32, 256), (48, 384), (8, 32), (32, 128)),
 )  # fmt: skip
 LARGE = Size(
-    128, 64, (64, 64), (4, 8, 16, 32, 64), 512, 2500, 32, 4096, 1024, 3e-3, 128,
+    128, 64, (64, 64), (4, 8, 16, 32, 64), 512, 2000, 32, 4096, 1024, 3e-3, 128,
     ((64, 512), (64, 4096), (128, 1024), (512, 4096), (2048, 16384), (64, 256), (512, 2048)),
     grow=0.3, answered=0.25, chunk=64,
 )  # fmt: skip
@@ -102,8 +104,27 @@ def made(name: str, size: Size) -> HybridLM:
         "kvm": lambda: KVMAttention(width, heads, chunk=size.chunk),
         "ovq": lambda: OVQAttention(width, heads, chunk=size.chunk),
     }
-    backbone = Mamba2(width, states=size.states[0], head=inner)
-    return HybridLM(1 + size.n_keys + size.n_values, width, [backbone, makes[name]()])
+    backbone, mixer = Mamba2(width, states=size.states[0], head=inner), makes[name]()
+    project = getattr(mixer, "project", None)
+    if size.lag and isinstance(project, Projection):
+        look_back(project, size.lag)
+    return HybridLM(1 + size.n_keys + size.n_values, width, [backbone, mixer])
+
+
+@torch.no_grad()
+def look_back(project: Projection, lag: int) -> None:
+    """Let keys start as the token ``lag`` places before theirs; training may move them from there.
+
+    What answers a query stands behind the token that is asked for, so its key must tell that one.
+    A key that tells its own token as well opens a slot for every two that ever stood together.
+    """
+    if not lag < project.heads.taps:
+        raise ValueError(
+            f"a convolution of {project.heads.taps} taps sees no token {lag} places before; "
+            "raise taps or lower lag"
+        )
+    keys = project.conv.weight.chunk(3, 1)[1]  # a view: those of queries and values are left alone
+    keys.zero_()[-1 - lag] = 1
 
 
 def task(size: Size, items: int, tokens: int, **kind: int) -> MQARTask:

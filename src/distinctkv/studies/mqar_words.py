@@ -61,14 +61,15 @@ def reading(rows: Rows, size: Size, n_seeds: int) -> tuple[str, ...]:
         f"{each(('kvm', 'ovq'), first)} as trained and {each(('kvm', 'ovq'), most)} at {most}. "
         "They are told how much to hold beforehand, at every size; ours finds it.",
         f"A slot is not an item. There are {of('paper', 'items').mean:.1f} of them for each, "
-        "because a trained key tells its token from what stands before it, and tokens that are "
-        f"never asked for open slots as well. So the paper's fourfold is "
-        f"{of('paper', 'reduction').mean:.1f}. At the most items there are "
-        f"{of('paper', 'growth').mean:.2f} times as many for each, and in a longer sequence of the "
-        f"same items {of('paper', 'length').mean:.2f} times as many.",
+        "because a key tells what stands before its token: one for what follows the item's name, "
+        "which is read, and one for what follows its value, which is not. The paper's fourfold is "
+        f"{of('paper', 'reduction').mean:.1f}. In a longer sequence of the same items there are "
+        f"{of('paper', 'length').mean:.2f} times as many, and at the most items "
+        f"{of('paper', 'growth').mean:.2f} times as many for each: with {size.n_values} values, "
+        "items share some.",
         f"Where nothing comes again ({once}) slots recall {recall('mass', once)} from "
         f"{held('mass', once)} bytes, attention {recall('full', once)} from "
-        f"{held('full', once)}: little is saved there.",
+        f"{held('full', once)}.",
         f"Fixed states, Mamba-2 and Gated DeltaNet, recall {each(('mamba2', 'delta'), first)} as "
         f"trained and {each(('mamba2', 'delta'), most)} at {most}, from {held('mamba2', first)} "
         f"and {held('delta', first)} bytes whatever comes. "
