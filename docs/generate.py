@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +14,27 @@ import distinctkv
 from distinctkv.cli import main
 
 SHELF = Path(__file__).parent / "look-up"
+OF_GATES = (".gates", ".zoo", ".fitting")  # modules
+# What trains and is not imported from `distinctkv.nn` itself: names by module, under headings.
+MORE = {
+    "More of gates": {
+        "nn.gates": ("decided",),
+        "nn.fitting": ("Score", "Fit", "score"),
+    },
+    "Training": {
+        "nn.training": ("train", "Step", "Learner", "recall", "sweep"),
+        "nn.watching": ("Watch", "Ramp", "CollapseWarning", "set_tau", "distinct_layers"),
+        "nn.capturing": ("Captured",),
+        "nn.hybrid": ("ModelState",),
+        "nn.weights": ("save", "load"),
+        "data.mqar": ("MQARTask", "TokenBatch"),
+    },
+    "Rivals on the same layer": {"nn.scheduled": ("KVMAttention", "OVQAttention")},
+    "With transformers": {
+        "hf.mixers": ("mixer", "gate"),
+        "hf.hybrid": ("HybridConfig", "HybridForCausalLM", "HybridCache"),
+    },
+}
 
 
 def api() -> str:
@@ -21,19 +44,31 @@ def api() -> str:
 
 
 def layers() -> str:
-    """The same for what trains: layers and models, then functions on tensors."""
+    """The same for what trains: layers, gates, training, functions on tensors."""
     from distinctkv import nn
     from distinctkv.nn import functional
 
     parts = ["# Layers that train", "Made from the docstrings. The first are in `distinctkv.nn`."]
-    parts += [*names(nn), "# Functions on tensors", "These are in `distinctkv.nn.functional`."]
+    gates = [name for name in nn.__all__ if getattr(nn, name).__module__.endswith(OF_GATES)]
+    parts += names(nn, [name for name in nn.__all__ if name not in gates])
+    parts += [
+        "# Gates",
+        "In `distinctkv.nn` too. Which is for what: [Gates](../do/train.md#gates).",
+    ]
+    parts += names(nn, gates)
+    for heading, modules in MORE.items():
+        parts.append(f"# {heading}")
+        for place, listed in modules.items():
+            module = import_module(f"distinctkv.{place}")
+            parts += [f"In `distinctkv.{place}`. {inspect.getdoc(module)}", *names(module, listed)]
+    parts += ["# Functions on tensors", "These are in `distinctkv.nn.functional`."]
     return "\n\n".join(parts + names(functional)) + "\n"
 
 
-def names(module: ModuleType) -> list[str]:
-    """Every public name of a module, and what is said of it and of its methods."""
+def names(module: ModuleType, listed: Sequence[str] = ()) -> list[str]:
+    """The listed names of a module, or all that are public, and what is said of their methods."""
     parts = []
-    for name in module.__all__:
+    for name in listed or module.__all__:
         thing = getattr(module, name)
         parts += [f"## {name}", described(name, thing)]
         for method, member in sorted(vars(thing).items() if isinstance(thing, type) else ()):
@@ -41,7 +76,7 @@ def names(module: ModuleType) -> list[str]:
                 continue
             if isinstance(member, property):
                 parts.append(f"**`{method}`** (property): {inspect.getdoc(member)}")
-            elif callable(getattr(thing, method)):
+            elif callable(getattr(thing, method)) and not isinstance(member, type):
                 parts.append(f"### {name}.{method}\n\n{described(method, getattr(thing, method))}")
     return parts
 
@@ -58,13 +93,18 @@ def signature(thing: object) -> str:
     if isinstance(thing, type) and issubclass(thing, Exception):
         return "(message)"
     found = inspect.signature(thing)  # type: ignore[arg-type]
-    given = [p.replace(annotation=Plain(p.annotation)) for p in found.parameters.values()]
+    given = [p.replace(annotation=Plain(_told(p.annotation))) for p in found.parameters.values()]
     given = [p.replace(annotation=p.empty) if p.name == "self" else p for p in given]
     back = found.return_annotation
     known = back not in (found.empty, "None")
     return str(
         found.replace(parameters=given, return_annotation=Plain(back) if known else found.empty)
     )
+
+
+def _told(annotation: object) -> object:
+    """What a named tuple wraps; everything else as it is."""
+    return getattr(annotation, "__forward_arg__", annotation)
 
 
 def described(name: str, thing: object) -> str:

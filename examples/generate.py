@@ -3,7 +3,7 @@
     python examples/generate.py MODEL FILE "What was the last error?" --threshold 1.0
 
 MODEL is a folder or name that transformers can load: Llama, Mistral, Qwen2, Qwen3, Phi3 or Gemma.
-Needs ``pip install 'distinctkv[hf]'``.
+Needs ``pip install '.[hf]'``.
 """
 
 from __future__ import annotations
@@ -15,40 +15,43 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from distinctkv.hf import distinct_cache
+from distinctkv.hf import CAREFUL, distinct_cache
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read the file in chunks, then generate."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Read file and question in chunks, then generate."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model")
     parser.add_argument("file", type=Path)
     parser.add_argument("question")
     parser.add_argument("--threshold", type=float, default=1.0, help="less keeps more")
-    parser.add_argument("--chunk", type=int, default=1024, help="tokens of the file at a time")
+    parser.add_argument("--chunk", type=int, default=1024, help="tokens at a time")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of the answer")
     options = parser.parse_args(arguments)
+    try:
+        text = options.file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        parser.error(f"{options.file} cannot be read: {error}")
+    if not text:
+        parser.error(f"{options.file} is empty; name a file with text")
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype="auto").to(device).eval()
-    cache = distinct_cache(model, options.threshold)
+    # Leave the care out to read faster and lose more.
+    cache = distinct_cache(model, options.threshold, care=CAREFUL)
 
-    context = tokenizer(options.file.read_text(), return_tensors="pt").input_ids.to(device)
+    prompt, framed = f"{text}\n\n{options.question}\n", bool(tokenizer.chat_template)
+    if framed:  # a model that was taught to chat answers in its own frame only
+        said = [{"role": "user", "content": prompt}]
+        prompt = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=not framed).input_ids.to(device)
     with torch.no_grad():
-        for chunk in context.split(options.chunk, dim=1):
+        for chunk in ids[:, :-1].split(options.chunk, dim=1):
             model(chunk, past_key_values=cache, logits_to_keep=1)
     print(cache.summary())
-
-    question = tokenizer("\n\n" + options.question, return_tensors="pt").input_ids.to(device)
-    ids = torch.cat((context, question), dim=1)
-    answer = model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        past_key_values=cache,
-        max_new_tokens=options.tokens,
-        do_sample=False,
-    )
+    most = {"max_new_tokens": options.tokens, "do_sample": False}
+    answer = model.generate(ids, attention_mask=torch.ones_like(ids), past_key_values=cache, **most)
     print(tokenizer.decode(answer[0, ids.shape[1] :], skip_special_tokens=True))
 
 

@@ -21,7 +21,7 @@ from distinctkv.hf.allocation import Allocation, router
 from distinctkv.hf.anatomy import Anatomy
 from distinctkv.hf.importance import LEAST, reach, weights
 from distinctkv.hf.metric import Moments
-from distinctkv.hf.sizing import least_threshold
+from distinctkv.hf.searching import least_threshold
 from distinctkv.studies.llm_held import Context, Held, Layer
 
 from .pooled import slots

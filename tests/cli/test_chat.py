@@ -1,59 +1,25 @@
 """``distinctkv chat`` with a tiny random model and a tokenizer of a few words."""
 
+import gzip
 import os
 import pty
 import re
 import sys
+import warnings
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from threading import Thread
 
 import pytest
-from click.testing import CliRunner
 
-from distinctkv import cli
+from distinctkv import cli, snapshot
+from distinctkv.cli.chat import told
+from distinctkv.cli.kinds import TALK
+from distinctkv.streams import LogParser
+from tests.cli.conftest import WORDS
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-
-TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>"
-WORDS = ["<unk>", "</s>", *"abcdef", "log", "line", "one", "two", "three", "four"]
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory, seed):
-    """A model saved with its tokenizer."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from transformers import PreTrainedTokenizerFast
-
-    from tests.hf.models import build
-
-    inner = Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
-    inner.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=inner, unk_token="<unk>", eos_token="</s>", chat_template=TEMPLATE
-    )
-    path = tmp_path_factory.mktemp("model")
-    build(seed, vocab_size=len(WORDS)).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
-
-
-@pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "log.txt"
-    path.write_text("log line one two\nlog line three four\n" * 40)
-    return path
-
-
-@pytest.fixture
-def chat(folder):
-    def call(*arguments, questions="one two\nthree\n", model=folder):
-        given = ["chat", "--model", str(model), "--tokens", "6", *map(str, arguments)]
-        return CliRunner().invoke(cli.main, given, input=questions)
-
-    return call
 
 
 def seen(result):
@@ -96,10 +62,58 @@ def test_a_text_too_long_for_the_model_is_told(chat, tmp_path):
     path.write_text("log line one two\n" * 520)
     said = chat("--context", path, questions="").stderr
     assert "the model was made for 2,048; do not trust" in said
+    assert "reading" not in said
+
+
+def test_a_talk_that_outgrows_the_model_is_told_once(chat, tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("log line one two\n" * 511)  # 2,044 tokens, and no more than a few beside
+    said = chat("--context", path, "--chunk", "2048", questions="one\ntwo\n" * 2).stderr
+    told = "the model was made for 2,048; do not trust"
+    assert said.count(told) == 1
+    first = re.findall(r"([\d,]+) tokens seen", said)[0]
+    assert int(first.replace(",", "")) <= 2048  # the text itself was not too long
+
+
+def test_a_pipe_is_told_how_far_a_long_text_was_read(chat, tmp_path, monkeypatch):
+    monkeypatch.setattr("distinctkv.cli.chat.LONG", 300)
+    path = tmp_path / "long.txt"
+    path.write_text("log line one two\n" * 80)
+    said = chat("--context", path, "--chunk", "20", questions="").stderr
+    assert 5 <= said.count("reading: ") <= 10
+
+
+def test_a_packed_text_is_read_as_it_is(chat, text, tmp_path):
+    packed = tmp_path / "log.gz"
+    packed.write_bytes(gzip.compress(text.read_bytes()))
+    assert chat("--context", packed).output == chat("--context", text).output
+    packed.write_bytes(packed.read_bytes()[:-9])
+    assert f"{packed} is damaged, read up to there" in chat("--context", packed).stderr
+
+
+@pytest.mark.parametrize("odd", [b"\xff", b"\0"])
+def test_a_byte_that_is_no_text_is_told_and_read_on(chat, text, odd):
+    text.write_bytes(text.read_bytes() + odd)
+    result = chat("--context", text)
+    assert result.exit_code == 0
+    assert f"{text} is not all UTF-8; read as \ufffd: 1\n" in result.stderr
+
+
+def test_a_question_that_is_no_text_does_not_end_the_talk(chat):
+    result = chat(questions=b"one \xff two\nthree\n")
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 2
+    assert "not all UTF-8" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(b"\xff\xfe\x00", "no UTF-8 text"), (b" \n", "is empty")]
+    ("content", "said"),
+    [
+        (b"\xff\xfe\x00", "no UTF-8 text"),
+        (b"\x7fELF\0\0\0\1", "no UTF-8 text"),
+        (b" \n", "is empty"),
+        (b"\x1f\x8b\x08", "is damaged"),
+    ],
 )
 def test_a_file_that_is_no_text_is_refused(chat, tmp_path, content, said):
     path = tmp_path / "file"
@@ -112,15 +126,23 @@ def test_a_file_that_is_no_text_is_refused(chat, tmp_path, content, said):
 def test_what_is_not_there_is_named(chat, tmp_path):
     gone = tmp_path / "gone"
     assert f"{gone} holds no model" in chat(model=gone).stderr
-    assert f"{gone} cannot be read: No such file" in chat("--context", gone).stderr
+    assert f"there is no file {gone}" in chat("--context", gone).stderr
     assert "there is no folder" in chat("--state", gone / "talk").stderr
 
 
 def test_sizes_are_checked_before_the_model_is_loaded(chat, tmp_path):
     (tmp_path / "config.json").write_text("{}")
     said = chat("--kept", "1.5", model=tmp_path).stderr
-    assert "kept must lie in (0, 1], got 1.5" in said
-    assert "choose one" in chat("--kept", "0.5", "--budget", "90").stderr
+    assert "--kept must lie in (0, 1], got 1.5" in said
+    assert "got --kept and --budget; choose one" in chat("--kept", "0.5", "--budget", "90").stderr
+    assert "to merge nothing say --kept 1.0" in chat("--threshold", "inf", model=tmp_path).stderr
+
+
+def test_a_warning_is_a_line_with_flags(capsys):
+    with told(), warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn("kept=0.1 cannot be met", stacklevel=2)
+    assert capsys.readouterr().err == "warning: --kept 0.1 cannot be met\n"
 
 
 def test_a_model_we_cannot_stand_behind_is_refused(chat, tmp_path, folder, seed):
@@ -135,6 +157,7 @@ def test_a_model_we_cannot_stand_behind_is_refused(chat, tmp_path, folder, seed)
     result = chat(model=tmp_path)
     assert result.exit_code == 1
     assert "'gpt2' is not one this cache was tested with" in result.stderr
+    assert "name another model" in result.stderr
 
 
 def test_a_state_is_not_begun_anew_and_must_be_whole(chat, text, tmp_path):
@@ -146,6 +169,33 @@ def test_a_state_is_not_begun_anew_and_must_be_whole(chat, text, tmp_path):
     result = chat("--state", state)
     assert result.exit_code == 1
     assert str(state) in result.stderr
+
+
+def test_a_state_that_is_no_talk_is_refused(chat, text, tmp_path):
+    state = tmp_path / "parser"
+    LogParser().save(state)
+    for wrong, why in ((text, "it is another kind of file"), (state, "it holds a log parser")):
+        result = chat("--context", text, "--state", wrong)
+        assert result.exit_code == 1
+        assert f"{wrong} is no saved talk: {why}" in result.stderr
+
+
+def test_a_new_talk_is_told_and_a_short_one_costs_more(chat, tmp_path):
+    state = tmp_path / "talk"
+    said = chat("--state", state, questions="one\n").stderr
+    assert f"a new talk begins; it will be kept in {state}" in said
+    assert "MB more than a full cache" in said
+    assert "a new talk" not in chat("--state", state, questions="one\n").stderr
+
+
+def test_care_is_taken_when_asked_for_and_kept_in_the_state(chat, text, tmp_path):
+    from distinctkv.hf import CAREFUL
+
+    state = tmp_path / "talk"
+    assert chat("--careful", "--context", text, "--state", state).exit_code == 0
+    _, held = snapshot.load(state, TALK)
+    assert held["plan"]["care"] == asdict(CAREFUL)
+    assert "leave --careful out" in chat("--careful", "--state", state).stderr
 
 
 def read_all(terminal, shown):

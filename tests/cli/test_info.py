@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from distinctkv import Cache, Concentration, snapshot
 from distinctkv.cli import main
+from distinctkv.cli.info import LONG
 from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
 from tests.cli.logs import start
 
@@ -80,9 +81,50 @@ def test_empty_ones_are_told_too(tmp_path):
 
 
 def test_an_unknown_kind_is_described_by_its_tensors(tmp_path):
-    snapshot.save(tmp_path / "x", "other", {"a": np.zeros((2, 3))}, {"b": 1})
+    snapshot.save(tmp_path / "x", "other", {"a": np.zeros((2, 3))}, {"b": 1, "c": [0] * 999})
     found = json.loads(info(tmp_path / "x", "--json").stdout)
-    assert (found["state"], found["tensors"]) == (["b"], {"a": "float64 (2, 3)"})
+    assert (found["state"]["b"], found["tensors"]) == (1, 1)
+    assert len(found["state"]["c"]) == LONG
+    assert "b  1" in info(tmp_path / "x").stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tensors_are_counted_and_listed_when_asked_for(tmp_path, kind):
+    path = tmp_path / "x"
+    KINDS[kind][0]().save(path)
+    few, all_of_them = (
+        json.loads(info(path, "--json", *more).stdout) for more in ((), ["--tensors"])
+    )
+    tensors, _ = snapshot.load(path, kind)
+    assert few["tensors"] == len(tensors)
+    assert [*all_of_them["tensors"]] == sorted(tensors)
+
+
+def test_a_saved_talk_says_what_it_holds(tmp_path, seed):
+    pytest.importorskip("transformers")
+    import torch
+
+    from distinctkv.hf import CAREFUL, distinct_cache
+    from tests.hf.models import build
+
+    model = build(seed)
+    cache = distinct_cache(model, kept=0.5, care=CAREFUL)
+    with torch.no_grad():
+        model(torch.arange(400).reshape(2, 200) % 50, past_key_values=cache)
+    cache.save(tmp_path / "x")
+    found = json.loads(info(tmp_path / "x", "--json").stdout)
+    summary = cache.summary()
+    assert found["model"]["layers"] == len(summary.slots)
+    assert (found["streams"], found["tokens seen"]) == (2, 200)
+    assert found["slots"] == cache.n_slots(0) + cache.n_slots(1)
+    assert found["part held"] == pytest.approx(
+        np.mean([cache.summary(stream=i).kept for i in range(2)]), abs=1e-3
+    )
+    assert (found["kept"], found["thresholds found"]) == (0.5, cache.sizing.thresholds)
+    assert {*found["care"].split(", ")} == {"importance=0.25", "horizon=512", "attended=True"}
+    shown = info(tmp_path / "x").stdout
+    assert len(shown.splitlines()) < 30
+    assert f"tensors: {found['tensors']}" in shown
 
 
 def test_control_characters_do_not_reach_the_terminal(tmp_path):

@@ -9,6 +9,7 @@ from distinctkv import cli, studies
 from distinctkv.data import movielens
 from distinctkv.studies import study
 from distinctkv.studies.claims import unmeasured
+from distinctkv.studies.result import Measure, Result, Row
 from tests.studies.toys import nowhere
 
 N_CLAIMS = len(unmeasured("real_frontier"))
@@ -68,3 +69,35 @@ def test_nothing_is_ever_fetched(reproduce, monkeypatch):
     monkeypatch.setattr("distinctkv.data.fetch.download", refuse)
     monkeypatch.setattr("distinctkv.data.fetch.from_wheel", refuse)
     assert reproduce("--only", "real_frontier").exit_code == 0
+
+
+@pytest.fixture
+def toys(reproduce, monkeypatch):
+    """The call, on results that are at hand, of as many seeds as the study's name says."""
+
+    def find(name, seeds, scale, folder):
+        row = Row("dp", "Ours", {"recall": Measure(1.0, 0.0, int(name[3:]))}, "", "cache")
+        return Result(name, name, "", (), (row,), {}, (), versions={"distinctkv": "0"})
+
+    monkeypatch.setattr("distinctkv.studies.shelf.find", find)
+    monkeypatch.setattr(studies, "NAMES", ("toy2", "toy3", "toy5"))
+    return reproduce
+
+
+def test_studies_may_be_named_with_commas(toys):
+    answer = toys("--only", "toy3, toy5", "--only", "toy3", "--seeds", "5")
+    assert answer.exit_code == 0, answer.output
+    assert answer.output.count("not run again") == 2
+
+
+def test_an_unknown_name_among_commas_is_the_one_refused(toys):
+    answer = toys("--only", "toy3,toy4")
+    assert answer.exit_code == 2
+    assert "there is no study 'toy4'" in answer.output
+
+
+def test_studies_that_used_fewer_seeds_are_named(toys):
+    said = toys("--seeds", "5").output
+    assert "Fewer than 5 seeds, for their length: toy2 2, toy3 3; --full uses more" in said
+    assert "Fewer" not in toys("--seeds", "2").output
+    assert "use fewer" in " ".join(toys("--help").output.split())

@@ -2,7 +2,9 @@
 
 import json
 
+from distinctkv.hf.gathering import gather
 from distinctkv.hf.ragged import _join, _share
+from distinctkv.hf.receiving import _collect, _sum
 from distinctkv.hf.routing import cut, halve, search, settle
 from distinctkv.hf.turning import turn
 from tests.nn.compiled import build
@@ -24,6 +26,11 @@ def main():
         # Queries, slots, means, counts, bounds, window, padding, shares, what comes out, numbers.
         types = [*kind * 3, *"ww", *kind * 2, "*u8", *"ppp", kind, *"FFIIIIII"]
         found[name] = build(_share, types, sizes | {"P": 4} | tile, {"num_warps": 4})[0]
+        sizes = {"G": 4, "P": 4} | tile | {"M": min(64, 4 * M)}
+        types = [*kind * 2, *"ww", kind, "*u8", *"pFFIIIIII"]
+        found[f"sum {name}"] = build(_sum, types, sizes, {"num_warps": 4})[0]
+        types = [*kind * 2, "*u8", *"pppFIIIIII"]
+        found[f"collect {name}"] = build(_collect, types, sizes, {"num_warps": 4})[0]
     for W in (128, 256):
         for kernel, types, most in ((search, "hhppwwpwIIII", 128), (settle, "hhppwwppwcIIIII", 64)):
             how = cut(8192, W, most)
@@ -33,6 +40,10 @@ def main():
     for name, D, H in (("turn", 64, 32), ("turn a part", 80, 16)):
         tile = {"D": D, "H": H, "W": H, "X": 64, "T": 64}
         found[name] = build(turn, "bppwpI", tile, {})[0]
+    for kind, H in (("b", 32), ("p", 64)):
+        tile = {"H": H, "W": H, "T": 64, "S": 512}
+        types = [kind, *"pp", "*u8", *"pIIIII"]
+        found[f"gather {H}"] = build(gather, types, tile, {"num_warps": 4})[0]
     types = [*"ppp", "b", *"II"]
     found["join"] = build(_join, types, {"G": 4, "E": 64, "V": 64, "P": 64}, {"num_warps": 1})[0]
     print(json.dumps(found))

@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from distinctkv.hf import allocation, routing, turning
+from distinctkv.hf import allocation, gathering, routing, turning
 from tests.hf.turned import turned
 
 
@@ -37,6 +37,20 @@ def case(generator, F, shift):
     return [int((a != b).sum()) for got in (first, again) for a, b in zip(got, want, strict=True)]
 
 
+def tie(generator, F, horizon):
+    """The same where words come again after just a horizon, and one period later."""
+    words = 30 * torch.randn(2, 5, F - 1, generator=generator)
+    at = torch.arange(60.0)
+    tokens = torch.cat((words.repeat(1, 12, 1), (at / horizon).expand(2, -1)[..., None]), 2)
+    present = torch.ones(2, 60, dtype=torch.bool)
+    known = (tokens, present, tokens[:, :0], present[:, :0], torch.zeros(2, dtype=torch.int64))
+    first = at % (horizon + 5) < 5
+    got = routing.Table(*known).route(torch.ones(2, 60))
+    want = allocation.allocate(*known, 1.0)
+    owners = [int((a != b).sum()) for a, b in zip(got, want, strict=True)]
+    return [*owners, *(int((opened != first).sum()) for opened in (got[1], want.opened)), 0]
+
+
 def turn(generator, D, half):
     """How far the kernel that turns back is from the plain sum, for tokens and for slots."""
     keys = torch.randn(2, 3, 2, 50, D, generator=generator)
@@ -52,12 +66,26 @@ def turn(generator, D, half):
     ]
 
 
+def gather(generator, L, D):
+    """How far sums over rotated queries are from those over queries turned back."""
+    query = torch.randn(2, L, 3, D, generator=generator).transpose(1, 2)
+    angles = 100 * torch.rand(2, L, D // 2, generator=generator)
+    real = torch.rand(2, L, generator=generator) < 0.8
+    query = torch.where(real[:, None, :, None], query, torch.nan)
+    plain = turned(query, angles[:, None].expand(2, 3, L, D // 2)).nan_to_num(0.0).double()
+    want = plain.mT @ plain
+    got = gathering.products(query, angles.cos(), angles.sin(), real)
+    return float((got - want).norm() / want.norm())
+
+
 def main():
     generator = torch.Generator().manual_seed(int(sys.argv[1]))
     routing.PART = 32
     cases = [(3, 0.0), (16, 100.0), (20, -5.0), (17, 3.0), (33, 0.0)]
     routed = [case(generator, F, shift) for F, shift in cases]
-    print(json.dumps([routed, [turn(generator, *sizes) for sizes in ((8, 4), (20, 6), (12, 3))]]))
+    routed += [tie(generator, F, horizon) for F, horizon in ((17, 10), (20, 15))]
+    back = [turn(generator, *sizes) for sizes in ((8, 4), (20, 6), (12, 3))]
+    print(json.dumps([routed, back, [gather(generator, *sizes) for sizes in ((600, 8), (9, 24))]]))
 
 
 if __name__ == "__main__":

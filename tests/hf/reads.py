@@ -12,10 +12,21 @@ import sys
 import warnings
 
 import numpy as np
+import torch
 
-from distinctkv.hf import attention, ragged
+from distinctkv.hf import attention, importance, ragged, receiving
 from tests.hf.ragged_cases import CASES, draw
 from tests.nn.interpreted import off, poison
+
+
+def received(query, keys, _, real, slots, scaling, cap):
+    """How far the attention that tokens get is from what torch says, as a part of the most."""
+    R, L = keys.shape[2], query.shape[2]
+    seen = torch.arange(R - L, R).expand(len(keys), L) + 1
+    want = importance.received(query, keys, real, seen, slots, scaling, cap)
+    asked = seen * real[:, R - L :]
+    got = receiving.received(query, keys, real, asked, slots, scaling, cap)
+    return float((got - want).abs().max() / want.abs().max())
 
 
 def main():
@@ -28,6 +39,7 @@ def main():
         parts = draw(rng, **case)
         want = attention.read(*parts)
         found[name] = off(ragged.read(*parts).float(), want.float())
+        found[f"{name}, received"] = received(*parts)
     print(json.dumps(found))
 
 

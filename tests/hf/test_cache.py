@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from distinctkv.hf import CropError, PositionError, distinct_cache
+from distinctkv.hf import CAREFUL, CropError, PositionError, distinct_cache
 from tests.hf.models import build, greedy, unfolded
 
 
@@ -262,3 +262,13 @@ def test_drafts_are_verified_and_taken_back(tiny, text):
     merged = distinct_cache(tiny, 1.0)
     tokens = greedy(tiny, text, merged, **drafts)
     assert merged.get_seq_length() == text.shape[1] + tokens.shape[1] - 1
+
+
+def test_a_compiled_model_says_what_the_model_says(seed, text):
+    model = build(seed, num_hidden_layers=1)
+    both = (model, torch.compile(model, backend="eager"))
+    caches = [distinct_cache(model, kept=0.5, care=CAREFUL) for _ in range(2)]
+    for ids in (text, text[:, :1]):
+        pairs = zip(both, caches, strict=True)
+        assert torch.equal(*(one(ids, past_key_values=cache).logits for one, cache in pairs))
+    torch._dynamo.reset()

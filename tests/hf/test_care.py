@@ -1,12 +1,13 @@
 """What care is for: tokens that attention goes to are merged later, or not at all."""
 
 import json
-from math import inf, nan
+from math import ceil, inf, nan
 
 import pytest
 import torch
 
 from distinctkv.hf import CAREFUL, Care, DistinctCache, distinct_cache
+from distinctkv.hf.allocation import allocate
 from distinctkv.hf.importance import reach, received, weights
 from distinctkv.hf.plan import Plan
 from distinctkv.hf.slots import Slots
@@ -220,7 +221,7 @@ def test_care_survives_a_file(tmp_path, seed, text):
         ({"horizon": 0}, "horizon must be finite and greater than 0, got 0; .* None is off"),
         ({"horizon": -5.0}, "horizon must be finite and greater than 0, got -5.0"),
         ({"horizon": inf}, "horizon must be finite and greater than 0, got inf"),
-        ({"horizon": nan}, "horizon must be a number, got nan"),
+        ({"horizon": nan}, "horizon must be finite and greater than 0, got nan"),
         ({"cap": 0.5}, "cap must be at least 1, got 0.5; 1 counts every slot once"),
     ],
 )
@@ -256,3 +257,50 @@ def test_no_more_is_spared_than_is_kept():
 def test_a_plan_with_care_survives_json():
     plan = Plan(kept=0.5, care=Care(importance=0.5, cap=8, horizon=512, attended=True))
     assert Plan.of(json.loads(json.dumps(plan.state()))) == plan
+
+
+@pytest.mark.parametrize("step", [1, 2, 16, 88])
+def test_the_part_that_is_spared_does_not_depend_on_the_passes(tiny, text, step):
+    cache = distinct_cache(tiny, 1e6, sinks=0, recent=0, care=Care(spare=0.1))
+    tiny(text[:, :32], past_key_values=cache)
+    for chunk in text[:, 32:].split(step, dim=1):
+        tiny(chunk, past_key_values=cache)
+    absorbed = 120 - cache.outside(0)
+    for part in slots_of(cache):
+        assert int(part.weight.isinf().sum()) == ceil(0.1 * 2 * absorbed)
+
+
+def test_sparing_nearly_all_that_is_kept_waits_for_a_text_that_is_long_enough(tiny, text):
+    cache = distinct_cache(tiny, kept=0.5, care=Care(spare=0.4))
+    for n, merges in ((1, False), (3, True)):
+        cache.reset()
+        tiny(text.repeat(1, n), past_key_values=cache)
+        assert (cache.summary().kept < 1) == merges
+        assert (cache.summary().threshold is not None) == merges
+    assert cache.summary().kept <= 0.5
+
+
+def test_tokens_just_a_horizon_apart_join_however_they_are_rounded(seed):
+    generator = torch.Generator().manual_seed(seed)
+    words = 30 * torch.randn(4, 7, 40, generator=generator)
+    for horizon in (7, 21, 70):
+        at = torch.arange(350.0)
+        tokens = torch.cat((words.repeat(1, 50, 1), (at / horizon).expand(4, -1)[..., None]), 2)
+        present = torch.ones(4, 350, dtype=torch.bool)
+        none = tokens[:, :0], present[:, :0], torch.zeros(4, dtype=torch.int64)
+        opened = allocate(tokens, present, *none, 1.0).opened
+        # The first of each word, and then what is further than the horizon from the last opened.
+        period = horizon + 7
+        assert torch.equal(opened, (at % period < 7).expand(4, -1))
+
+
+def test_drafts_that_are_taken_back_leave_the_attention_of_each_query_as_it_was(tiny, text):
+    cache = distinct_cache(tiny, 1.0, recent=200, care=CAREFUL)
+    tiny(text, past_key_values=cache)
+    before = [layer.got.sum() for layer in cache.layers]
+    for draft in text.split(6, dim=1):
+        tiny(draft, past_key_values=cache)
+        cache.crop(-6)
+    for layer, got in zip(cache.layers, before, strict=True):
+        assert layer.got.shape[2] == 120
+        assert layer.got.sum() == pytest.approx(float(got), rel=0.5)  # or it is 3 times as much

@@ -3,9 +3,10 @@
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from distinctkv.hf import WrongModelError
-from distinctkv.hf.hybrid import HybridConfig, HybridForCausalLM, mixer
+from distinctkv.hf.hybrid import HybridConfig, HybridForCausalLM
 from distinctkv.nn.watching import set_tau
 
 LAYERS = [
@@ -135,6 +136,83 @@ def test_prompts_padded_on_the_left_say_what_they_say_alone(seed):
         assert torch.equal(said[row, start:], alone[0])
 
 
-def test_an_unknown_mixer_is_named():
-    with pytest.raises(ValueError, match="no mixer 'mamba3'; there are mamba2"):
-        mixer("mamba3", 16)
+def test_the_classes_of_transformers_load_what_was_saved(seed, tmp_path):
+    model, tokens = build(seed), prompts(seed)
+    model.save_pretrained(tmp_path)
+    again = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert isinstance(AutoConfig.from_pretrained(tmp_path), HybridConfig)
+    assert isinstance(again, HybridForCausalLM)
+    assert torch.equal(again(tokens).logits, model(tokens).logits)
+
+
+def test_a_cache_of_another_kind_is_refused(seed):
+    model, tokens, told = build(seed), prompts(seed), "HybridCache, got a DynamicCache; leave past"
+    with pytest.raises(TypeError, match=told):
+        model(tokens, past_key_values=DynamicCache())
+    with pytest.raises(TypeError, match=told):
+        model.generate(tokens, past_key_values=DynamicCache(), max_new_tokens=2)
+
+
+@pytest.mark.parametrize("name", ["output_hidden_states", "output_attentions", "inputs_embeds"])
+def test_what_is_not_given_is_refused_not_passed_over(name, seed):
+    model, tokens = build(seed), prompts(seed)
+    with pytest.raises(ValueError, match=f"takes no {name}; "):
+        model(tokens, **{name: torch.ones(1)})
+    assert model(tokens, **{name: None}).hidden_states is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"layers": []}, r"1 layer or more, got \[\]"),
+        ({"layers": "distinct"}, "a list of 1 layer or more, got 'distinct'"),
+        ({"width": 32}, "no 'width'; here it is 'hidden_size'"),
+        ({"vocabulary": 32}, "no 'vocabulary'; here it is 'vocab_size'"),
+        ({"hidden_size": 0}, "at least 1 .* got 256, 0 and 0"),
+        ({"expand": -1}, "expand 0 or more, got 256, 64 and -1"),
+    ],
+)
+def test_a_config_of_no_model_is_refused(settings, told):
+    with pytest.raises(ValueError, match=told):
+        HybridConfig(**settings)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, "auto"])
+def test_a_model_of_16_bits_comes_back_to_the_last_bit(dtype, seed, tmp_path):
+    model, tokens = build(seed).train(), prompts(seed)
+    model(tokens)
+    model = model.eval().bfloat16()
+    model.save_pretrained(tmp_path)
+    again = HybridForCausalLM.from_pretrained(tmp_path, dtype=dtype).eval()
+    before, after = (x.model.mixers[1].project for x in (model, again))
+    assert after.mean.dtype == torch.float32
+    assert torch.equal(after.mean, before.mean)
+    assert torch.equal(again(tokens).logits, model(tokens).logits)
+
+
+def test_a_padded_prompt_may_come_token_by_token(seed):
+    model, tokens = build(seed), prompts(seed)
+    mask = torch.ones_like(tokens)
+    mask[0, :5] = 0
+    with torch.no_grad():
+        whole, cache = model(tokens, attention_mask=mask).logits, None
+        for t in range(tokens.shape[1]):
+            given = {"attention_mask": mask[:, : t + 1], "past_key_values": cache}
+            found = model(tokens[:, t : t + 1], use_cache=True, **given)
+            cache = found.past_key_values
+    assert torch.allclose(found.logits[:, 0], whole[:, -1], atol=1e-5)
+
+
+def test_a_word_that_is_not_known_is_refused(seed):
+    model, tokens = build(seed), prompts(seed)
+    with pytest.raises(TypeError, match="takes no 'attentoin_mask'; beside input_ids"):
+        model(tokens, attentoin_mask=torch.ones_like(tokens))
+    assert model(tokens, labels=tokens, num_items_in_batch=torch.tensor(33)).loss > 0
+
+
+def test_evaluation_leaves_what_teaches_the_gate_out_of_the_loss(seed):
+    model, tokens = build(seed, [GATED]), prompts(seed)
+    model.train()(tokens)
+    found = model.eval()(tokens, labels=tokens)
+    said, wanted = found.logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
+    assert torch.allclose(found.loss, torch.nn.functional.cross_entropy(said, wanted))

@@ -100,6 +100,14 @@ def test_a_metric_of_another_model_is_refused(seed, kind, said, metric):
         distinct_cache(build(seed + 1, kind), metric=metric)
 
 
+def test_a_metric_of_a_sibling_is_refused(seed, metric):
+    sibling = build(seed)
+    for weight in sibling.parameters():
+        weight.data *= 1.01
+    with pytest.raises(WrongModelError, match=r"with other weights: .* differs"):
+        distinct_cache(sibling, metric=metric)
+
+
 def test_another_file_is_no_metric(tmp_path, tiny, text):
     cache = distinct_cache(tiny, 1.0)
     tiny(text, past_key_values=cache)
@@ -118,6 +126,12 @@ def test_texts_need_a_tokenizer_and_there_must_be_some(tiny):
         calibrate(tiny, ["a text"])
     with pytest.raises(ValueError, match="no texts"):
         calibrate(tiny, [])
+    with pytest.raises(TypeError, match=r"got one str; say \[text\]"):
+        calibrate(tiny, "a text")
+    with pytest.raises(TypeError, match=r"got one Tensor; say \[text\]"):
+        calibrate(tiny, torch.arange(2, 60))
+    with pytest.raises(ValueError, match="texts have 5 tokens, keys have 8 numbers"):
+        calibrate(tiny, [torch.tensor([3]), torch.arange(2, 6)])
     with pytest.raises(ValueError, match="has no tokens; leave it out"):
         calibrate(tiny, [torch.zeros(0, dtype=torch.int64)])
 

@@ -4,6 +4,7 @@ import re
 import runpy
 from pathlib import Path
 
+import pytest
 import torch
 
 ROOT = Path(__file__).parents[2]
@@ -21,15 +22,39 @@ def test_the_page_runs(tiny, tokenizer, tmp_path, monkeypatch, capsys):
     assert "tokens in" in capsys.readouterr().out
 
 
-def test_the_example_runs(tiny, tokenizer, tmp_path, capsys):
-    tiny.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    (tmp_path / "text").write_text("the cache grows with what is new in a text\n" * 30)
-    example = runpy.run_path(str(ROOT / "examples/generate.py"))
-    with torch.enable_grad():
-        example["main"](
-            [str(tmp_path / "model"), str(tmp_path / "text"), "what is new", "--tokens", "3"]
-        )
+TEMPLATE = "{% for m in messages %}what {{ m.content }}{% endfor %} text"
+
+
+@pytest.fixture
+def example(tiny, tokenizer, tmp_path):
+    """The example, asked about a file."""
+
+    def ask(content, template=None):
+        tokenizer.chat_template = template
+        tiny.save_pretrained(tmp_path / "model")
+        tokenizer.save_pretrained(tmp_path / "model")
+        if content is not None:
+            (tmp_path / "text").write_bytes(content)
+        main = runpy.run_path(str(ROOT / "examples/generate.py"))["main"]
+        with torch.enable_grad():
+            main([str(tmp_path / "model"), str(tmp_path / "text"), "what is new", "--tokens", "3"])
+
+    return ask
+
+
+@pytest.mark.parametrize(("template", "n_tokens"), [(None, 303), (TEMPLATE, 305)])
+def test_the_example_runs_in_the_frame_of_the_model(example, capsys, template, n_tokens):
+    example(b"the cache grows with what is new in a text\n" * 30, template)
     said = capsys.readouterr().out
+    assert said.startswith(f"{n_tokens - 1} tokens in")  # the last is left to generate
     assert "layer   2 |" in said
     assert len(said.splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [(b" \n", "is empty"), (b"\xff", "cannot be read"), (None, "No such file")]
+)
+def test_the_example_says_what_is_wrong_with_a_file(example, capsys, content, why):
+    with pytest.raises(SystemExit):
+        example(content)
+    assert why in capsys.readouterr().err

@@ -23,6 +23,13 @@ def test_kept_is_a_part(kept):
         Plan(kept=kept)
 
 
+def test_nan_is_told_the_rule_and_the_way_out():
+    with pytest.raises(ValueError, match=r"0 or more, got nan; to merge nothing say kept=1\.0"):
+        Plan(threshold=nan)
+    with pytest.raises(ValueError, match=r"\(0, 1\], got nan; 0.25 holds a quarter"):
+        Plan(kept=nan)
+
+
 @pytest.mark.parametrize("wrong", [{"kept": "half"}, {"threshold": True}, {"budget": 50.0}])
 def test_what_is_no_number_is_a_type_error(wrong):
     with pytest.raises(TypeError, match="must be a"):
@@ -50,6 +57,8 @@ def test_surprise_is_a_concentration_with_room():
         Plan(surprise=0.5)
     with pytest.raises(ValueError, match="base must be at least"):
         Plan(surprise=Concentration.surprise(1.0, base=8))
+    with pytest.raises(ValueError, match=r"base must be finite, got inf.*or threshold=1.0"):
+        Plan(surprise=Concentration.fixed(0.5))
 
 
 def test_a_plan_survives_json():

@@ -1,6 +1,7 @@
 """The read over ragged slots in Triton: interpreted, compiled, on a GPU, and when it is taken."""
 
 import warnings
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import torch
 from transformers import DynamicCache
 
 from distinctkv.hf import attention, distinct_cache
+from distinctkv.hf.importance import received
 from tests.hf.models import build, greedy, unfolded
 from tests.hf.ragged_cases import CASES, draw
 from tests.nn.test_kernels import needs_triton, run
@@ -23,6 +25,12 @@ def wrong(seed):
 @pytest.mark.parametrize("name", CASES)
 def test_the_kernel_reads_what_torch_reads(wrong, name):
     assert wrong[name] < (2e-3 if CASES[name].get("kind") else 2e-5)
+
+
+@needs_triton
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernel_finds_the_attention_that_torch_finds(wrong, name):
+    assert wrong[f"{name}, received"] < 2e-5
 
 
 @needs_triton
@@ -64,6 +72,7 @@ def test_gradients_do_not_matter_where_none_are_kept(monkeypatch):
     assert attention.takes(*parts, SimpleNamespace(keys=tensor(), values=tensor()))
 
 
+KINDS = (torch.float32, torch.bfloat16)
 BRIEF = ["padding among the queries", "wide", "as in a small model", "as in a large model"]
 
 
@@ -84,12 +93,27 @@ def test_on_a_gpu_the_kernel_reads_what_torch_reads(rng, name, kind):
     assert gap < {torch.float32: 5e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}[kind]
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "kind"), list(product(["as in a small model", "as in a large model"], KINDS))
+)
+def test_on_a_gpu_the_kernel_finds_the_attention_that_torch_finds(rng, name, kind):
+    query, keys, _, real, slots, scaling, cap = draw(
+        rng, **CASES[name] | {"kind": kind, "device": "cuda"}
+    )
+    R, L = keys.shape[2], query.shape[2]
+    seen = torch.arange(R - L, R, device="cuda").expand(len(keys), L) + 1
+    assert attention.takes(query, keys, keys, slots)
+    got = received(query, keys, real, seen, slots, scaling, cap)
+    wide = [_doubled(part) for part in (query, keys)]
+    want = received(*wide, real, seen, _doubled(slots), scaling, cap)
+    assert (got - want).abs().max() / want.abs().max() < 1e-3
+
+
 def _doubled(part):
     if isinstance(part, torch.Tensor) and part.is_floating_point():
         return part.double()
     if hasattr(part, "keys"):
-        from dataclasses import replace
-
         return replace(part, keys=part.keys.double(), values=part.values.double())
     return part
 
@@ -141,3 +165,21 @@ def test_on_a_gpu_decoding_weighs_slots_as_their_tokens(seed, text, size):
     want = model(ids[:, :1], past_key_values=whole, attention_mask=longer).logits
     got = model(ids[:, :1], past_key_values=cache, attention_mask=longer).logits
     torch.testing.assert_close(got, want, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("odd", ["mask", "lengths", "values", "query"])
+def test_shapes_that_do_not_fit_are_refused_before_a_kernel_reads_beyond_them(rng, odd):
+    pytest.importorskip("triton")
+    from distinctkv.hf import ragged
+
+    query, keys, values, real, slots, scaling, cap = draw(rng)
+    if odd == "mask":
+        real = real[:, 1:]
+    if odd == "lengths":
+        slots = replace(slots, lengths=slots.lengths[:1])
+    if odd == "values":
+        values = values[:, :, 1:]
+    if odd == "query":
+        query = query[:1]
+    with pytest.raises(ValueError, match=r"a mask \(B, R\) and lengths \(B, H\) must fit"):
+        ragged.read(query, keys, values, real, slots, scaling, cap)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from distinctkv.hf import PositionError, distinct_cache
+from distinctkv.hf import DistinctCache, PositionError, distinct_cache
 from distinctkv.hf.anatomy import Anatomy
 from tests.hf.models import build
 from tests.hf.turned import turned
@@ -97,3 +97,41 @@ def test_dynamic_scaling_is_refused_once_it_moves(seed, text):
     model(text[:, :99], past_key_values=cache)
     with pytest.raises(PositionError, match="'dynamic' moved"):
         model(text[:, 99:], past_key_values=cache)
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+@pytest.mark.parametrize("asked", ["select", "file"])
+def test_another_text_that_moves_the_frequencies_changes_nothing_here(
+    tmp_path, seed, text, kind, asked
+):
+    model = scaled(seed, SCALINGS[kind], max_position_embeddings=100)
+    found = []
+    for meanwhile in (False, True):
+        cache = distinct_cache(model, 1.0, recent=8)
+        model(text[:, :30], past_key_values=cache)
+        for token in text[:, 30:34].split(1, dim=1):  # whose queries wait to be measured
+            model(token, past_key_values=cache)
+        if meanwhile:
+            model(text, past_key_values=transformers.DynamicCache())
+        if asked == "select":
+            cache.reorder_cache(torch.tensor([0]))
+        if asked == "file":
+            cache.save(tmp_path / "cache.safetensors")
+            cache = DistinctCache.load(tmp_path / "cache.safetensors", model)
+        parts = text[:, 34:60].split(13, dim=1)
+        logits = [model(part, past_key_values=cache).logits for part in parts]
+        found.append([*logits, *(layer.moments.queries for layer in cache.layers)])
+    for before, after in zip(*found, strict=True):
+        assert torch.equal(before, after)
+
+
+def test_a_file_of_other_frequencies_is_refused_at_once_or_at_the_next_pass(tmp_path, seed, text):
+    path = tmp_path / "cache.safetensors"
+    for kind, other in (("default", "linear"), ("default", "dynamic")):
+        model, wrong = scaled(seed, SCALINGS[kind]), scaled(seed, SCALINGS[other])
+        cache = distinct_cache(model, 1.0)
+        model(text, past_key_values=cache)
+        cache.save(path)
+        wrong.model.rotary_emb.inv_freq.mul_(0.5)
+        with pytest.raises(PositionError, match=f"of rope type '{other}'"):
+            wrong(text, past_key_values=DistinctCache.load(path, wrong))

@@ -80,6 +80,33 @@ def test_another_model_cannot_load_it(tmp_path, seed, tiny, text):
             DistinctCache.load(tmp_path / "cache.safetensors", other)
 
 
+@pytest.mark.parametrize("part", ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "norm"])
+@pytest.mark.parametrize("plan", [{"kept": 1.0}, {"threshold": 1.0}])
+def test_a_model_that_was_trained_on_cannot_load_it(tmp_path, seed, text, part, plan):
+    model, path = build(seed), tmp_path / "cache.safetensors"
+    cache = distinct_cache(model, **plan)
+    model(text, past_key_values=cache)
+    cache.save(path)
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if part in name and "layers.1" in name:
+            rank = (4,) if weight.dim() == 2 else ()
+            sides = [torch.randn(size, *rank, generator=generator) for size in weight.shape]
+            weight.data += 0.02 * (sides[0] @ sides[1].T if rank else sides[0])
+    with pytest.raises(WrongModelError, match=rf"other weights: layers\.1\S*{part}\S* differs"):
+        DistinctCache.load(path, model)
+
+
+def test_a_file_that_does_not_know_its_weights_is_refused(tmp_path, tiny):
+    path = tmp_path / "cache.safetensors"
+    distinct_cache(tiny).save(path)
+    arrays, state = snapshot.load(path, KIND)
+    del state["model"]["weights"]
+    snapshot.save(path, KIND, arrays, state)
+    with pytest.raises(WrongModelError, match="an early version wrote it; make it anew"):
+        DistinctCache.load(path, tiny)
+
+
 def test_a_changed_file_is_refused(tmp_path, tiny, text):
     path = tmp_path / "cache.safetensors"
     cache = distinct_cache(tiny, 1.0)

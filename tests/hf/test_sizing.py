@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from distinctkv import Concentration
 from distinctkv.hf import Care, distinct_cache
 from distinctkv.hf.coarsening import Regrouping
-from distinctkv.hf.sizing import least_threshold
+from distinctkv.hf.searching import least_threshold
 from tests.hf.models import build
 
 
@@ -42,6 +44,17 @@ def test_a_budget_is_kept_as_tokens_come(tiny, long):
         tiny(token, past_key_values=cache)
         # While tokens come one by one, fewer than 16 wait.
         assert cache.summary().slots.mean() <= 60 - 32
+
+
+@settings(max_examples=10)
+@given(kept=st.sampled_from([0.25, 0.5]), cuts=st.sets(st.integers(1, 399), max_size=6))
+def test_kept_is_what_is_kept_however_a_text_is_cut(tiny, seed, kept, cuts):
+    new = torch.randint(2, 64, (1, 400), generator=torch.Generator().manual_seed(seed))
+    cache = distinct_cache(tiny, kept=kept)
+    for chunk in new.tensor_split(sorted(cuts), dim=1):
+        tiny(chunk, past_key_values=cache)
+        if cache.sizing.thresholds[0] is not None:
+            assert 0.9 * kept <= cache.summary().kept <= kept
 
 
 def test_kept_is_an_upper_bound_in_chunks(tiny, long):
@@ -157,6 +170,12 @@ def test_the_search_finds_thresholds_far_from_where_it_starts():
         assert 2.3 * scale < found < 2.6 * scale
 
 
+def test_a_search_that_begins_at_the_end_of_its_range_turns_round():
+    for start in (1e-9, 1e-30, 1e12, 1e20):
+        found = least_threshold(lambda at: int(1000 / (1 + at)), 300, start)
+        assert 2.3 < found < 2.6
+
+
 def test_a_step_is_found_and_what_always_fits_needs_no_search():
     assert 0.7 <= least_threshold(lambda at: 200 if at < 0.7 else 100, 150) < 0.71
     assert least_threshold(lambda at: 5, 150) < 1e-8
@@ -166,3 +185,16 @@ def test_a_text_of_one_word_is_searched_too(tiny):
     cache = distinct_cache(tiny, kept=0.6)
     tiny(torch.full((1, 200), 5), past_key_values=cache)
     assert cache.summary().kept <= 0.6
+
+
+def test_a_search_that_finds_nothing_says_so_and_keeps_the_threshold(tiny, long, monkeypatch):
+    cache = distinct_cache(tiny, kept=0.6)
+    tiny(long[:, :300], past_key_values=cache)
+    (before,) = cache.sizing.thresholds
+    held = cache.n_slots(0)
+    look = Regrouping.look
+    monkeypatch.setattr(Regrouping, "look", lambda self, at: look(self, at) + 10**6)
+    with pytest.warns(UserWarning, match="kept=0.6 cannot be met by stream 0: at any threshold"):
+        tiny(torch.arange(2, 62)[None], past_key_values=cache)
+    assert cache.sizing.thresholds == [before]
+    assert cache.n_slots(0) >= held

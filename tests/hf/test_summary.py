@@ -1,6 +1,7 @@
 """What the cache says of itself is what it holds."""
 
 import pytest
+import torch
 from transformers import DynamicCache
 
 from distinctkv.hf import distinct_cache
@@ -23,6 +24,47 @@ def test_the_summary_is_readable(tiny, text):
     assert said.startswith("120 tokens in ")
     assert f"{cache.nbytes:,} bytes of 46,080" in said
     assert said.count("layer") == 3
+
+
+def test_a_summary_of_one_stream_is_all_of_that_stream(tiny, text):
+    cache = distinct_cache(tiny, kept=0.5)
+    mask = torch.ones(2, 120, dtype=torch.int64)
+    mask[1, :30] = 0
+    tiny(text.repeat(2, 1), attention_mask=mask, past_key_values=cache)
+    both = [cache.summary(stream) for stream in range(2)]
+    assert str(both[1]).startswith("stream 1 of 2: 90 tokens in ")
+    assert sum(one.bytes for one in both) == cache.nbytes
+    slots = cache.n_slots(0) - cache.n_slots(1)
+    assert both[0].bytes - both[1].bytes == slots * (2 * 8 * 4 + 8)
+    alone = distinct_cache(tiny, kept=0.5)
+    tiny(text, past_key_values=alone)
+    assert both[0].full == alone.summary().full
+    assert both[0].metric == alone.summary().metric
+    assert both[0].bytes == alone.nbytes
+
+
+def test_a_cache_prints_as_one_line(tiny, text):
+    cache = distinct_cache(tiny, kept=0.5)
+    assert repr(cache).startswith("DistinctCache(kept=0.5: 0 tokens")
+    tiny(text.repeat(2, 1), past_key_values=cache)
+    slots = cache.n_slots(0) / cache.n_heads
+    assert str(cache) == (
+        f"DistinctCache(kept=0.5: 2 streams of 120 tokens in {slots:.1f} slots a head and 32 "
+        f"outside, {cache.nbytes:,} bytes)"
+    )
+
+
+def test_layers_heads_and_streams_that_are_not_there_are_refused(tiny, text):
+    cache = distinct_cache(tiny, 1.0, trace=True)
+    tiny(text, past_key_values=cache)
+    for name, size in (("layer", 3), ("head", 2), ("stream", 1)):
+        at = {"layer": 0, "head": 0, "stream": 0, name: size}
+        with pytest.raises(ValueError, match=f"{name} must lie in 0 to {size - 1}, got {size}"):
+            cache.merged([""] * 120, **at)
+    with pytest.raises(ValueError, match="stream must lie in 0 to 0, got 1"):
+        cache.summary(1)
+    with pytest.raises(TypeError, match=r"stream must be a whole number, got 0\.0"):
+        cache.summary(0.0)
 
 
 def test_the_figure_is_drawn(tmp_path, tiny, text):
@@ -67,3 +109,17 @@ def test_merged_needs_a_trace_and_all_tokens(tiny, text):
     tiny(text, past_key_values=traced)
     with pytest.raises(ValueError, match="3 tokens were given, the cache has seen 120"):
         traced.merged(["a", "b", "c"], 0, 0)
+
+
+def test_asking_changes_nothing_and_counts_the_queries_that_wait(tiny, text):
+    cache = distinct_cache(tiny, 1.0)
+    tiny(text, past_key_values=cache)
+    held = cache.nbytes
+    tiny(text[:, :1], past_key_values=cache)
+    layers = len(cache.layers)
+    waiting = [query for layer in cache.layers for query in layer.asked]
+    assert len(waiting) == layers
+    # A key, a value and four queries of 8 numbers, for 2 heads; a position and whether it is text.
+    assert cache.nbytes - held == layers * 4 * (2 * 2 * 8 + 4 * 8) + 5
+    assert cache.summary().bytes == cache.nbytes
+    assert [query for layer in cache.layers for query in layer.asked] == waiting

@@ -115,6 +115,26 @@ def reads(rng):
     ]
 
 
+def strange(rng):
+    """How far kernels that meet refused tokens are from those that find padding there."""
+    reading.BLOCK, reading.TILE, reading.CHUNK = 16, 16, 32
+    q, k, v, mask = batch(rng, 1, 50, 1, 2)
+    told = allocate(k, 0.3, mask=mask).streams()
+    k[~mask], v[~mask], q[~mask] = (torch.nan,) * 3
+    odd = engine.begin(k, torch.full((1,), 0.3).double(), None, *held(k), 50, "triton")
+    slot = odd.assigned()[1]
+    pairs = [
+        (kernel(q, k, v, slot, odd.visible, 0.25), kernel(q, k, v, *told, 0.25))
+        for kernel in (reading.read_mass, reading.read_first)
+    ]
+    return [int((slot != told[0]).sum()), *(off(*pair) for pair in pairs)]
+
+
+def held(k):
+    """No slots from before."""
+    return k.new_empty(1, 0, k.shape[3]), torch.zeros(1, dtype=torch.int64)
+
+
 def dispatched(rng):
     """How far `read` is from itself when it goes to the kernels, which it must, in 16 bits."""
     reading.BLOCK, reading.TILE, reading.CHUNK = 16, 16, 32
@@ -170,14 +190,18 @@ def left_out(rng):
 
 
 def refused(rng):
-    """What a state has counted after three tokens, a key of nan and one of zeros among them."""
-    q, k, v, _ = batch(rng, 1, 3, 1, 2)
-    k[0, 1], k[0, 2] = float("nan"), 0.0
-    state = SlotState.empty(k, v, 4)
-    for t in range(3):
-        now = [x[:, t : t + 1] for x in (q, k, v)]
-        out = stepping.step(*now, state, torch.full((1, 1), 0.3, dtype=torch.float64))
-    return [int(state.refused), int(state.seen), int(state.n_slots), float(out.abs().max())]
+    """What a state has counted after a token, then keys of nan and zeros, values and a gate."""
+    q, k, v, _ = batch(rng, 1, 6, 1, 2)
+    k[0, 1], k[0, 2], v[0, 3, 0, 2], v[0, 4, 0, 5] = float("nan"), 0.0, float("nan"), -torch.inf
+    gate = torch.zeros(1, 6, 1)
+    gate[0, 5] = float("nan")
+    state, tau = SlotState.empty(k, v, 4), torch.full((1, 1), 0.3, dtype=torch.float64)
+    for t in range(6):
+        now, words = [x[:, t : t + 1] for x in (q, k, v)], {"log_gate": gate[:, t : t + 1]}
+        out = stepping.step(*now, state, tau, **words)
+    held = float(state.values.abs().max() + state.weights.max())
+    counted = [int(state.refused), int(state.seen), int(state.n_slots), float(out.abs().max())]
+    return [*counted, held < torch.inf]
 
 
 def main():
@@ -193,6 +217,7 @@ def main():
         wrong[f"shut {mode} {value}"] = steps(mode, value, rng, shut=4)
     wrong["refused"] = refused(rng)
     wrong["left out"] = left_out(rng)
+    wrong["strange"] = strange(rng)
     wrong["dispatched"] = dispatched(rng)
     print(json.dumps(wrong))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as fn
 
-from distinctkv.nn.delta import delta_rule, delta_scan
+from distinctkv.nn.delta import GatedDeltaNet, delta_rule, delta_scan
 
 B, H, D, C = 2, 3, 4, 5
 
@@ -62,3 +62,37 @@ def test_a_key_bound_again_has_the_new_value():
     none, all_ = torch.zeros(1, 3, 1), torch.ones(1, 3, 1)
     _, state = delta_rule(k, k, v, none, all_)
     assert state.flatten().tolist() == [2.0, 5.0]
+
+
+def published(layer, x):
+    """S_t = a_t S_{t-1} (I - b_t k_t k_t^T) + b_t v_t k_t^T, with the projections around it."""
+    H, K, V = layer.heads, layer.key, layer.value
+    rows = x @ layer.enter.weight.T
+    mixed, z, step, rate = torch.split(rows, [H * (2 * K + V), H * V, H, H], -1)
+    before = torch.cat([torch.zeros_like(mixed[:, : layer.conv.taps - 1]), mixed], 1)
+    mixed = fn.silu(
+        layer.conv.bias
+        + sum(before[:, t : t + x.shape[1]] * w for t, w in enumerate(layer.conv.weight))
+    )
+    out = torch.zeros(*x.shape[:2], H, V, dtype=x.dtype)
+    for b in range(len(x)):
+        for h in range(H):
+            S = torch.zeros(V, K, dtype=x.dtype)
+            for t in range(x.shape[1]):
+                q, k, v = torch.split(mixed[b, t].reshape(H, -1)[h], [K, K, V])
+                q, k = q / q.norm(), k / k.norm()
+                slow = layer.log_decay[h].exp() * fn.softplus(step[b, t, h] + layer.dt_bias[h])
+                a, beta = (-slow).exp(), 1 / (1 + (-rate[b, t, h]).exp())
+                S = a * S @ (torch.eye(K).to(S) - beta * k[:, None] * k) + beta * v[:, None] * k
+                out[b, t, h] = S @ q
+    normed = out / (out.square().mean(-1, keepdim=True) + 1e-6).sqrt() * layer.norm
+    return (normed.flatten(-2) * fn.silu(z)) @ layer.leave.weight.T
+
+
+@torch.no_grad()
+def test_the_layer_is_the_published_recurrence(seed):
+    torch.manual_seed(seed)
+    layer = GatedDeltaNet(12, heads=2, key=4, value=6, chunk=8).double()
+    layer.norm.uniform_(0.5, 2)
+    x = 3 * torch.randn(2, 21, 12, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), published(layer, x), rtol=0, atol=1e-10)

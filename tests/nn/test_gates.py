@@ -121,6 +121,41 @@ def test_noise_decides_in_training_only(seed):
     assert gate(novelty, novelty[:, None]).exp().max().item() == pytest.approx(FLOOR, rel=0.01)
 
 
+@pytest.mark.parametrize("temperature", [30.0, 60.0])
+def test_a_warmer_gate_has_a_gentler_slope(temperature, seed):
+    """Where the noise is little beside the temperature T the slope at a kept token is 1 / (4 T)."""
+    torch.manual_seed(seed)
+    inner = SignedGate(0.0, 0.0)
+    gate = GumbelGate(inner, temperature)
+    log_gate = gate(torch.ones(1000), torch.ones(1000, 1))
+    kept = log_gate.exp() > 0.5
+    (slope,) = torch.autograd.grad(log_gate[kept].mean(), inner.slope)
+    assert slope.item() == pytest.approx(1 / (4 * temperature), rel=0.02)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_gate_is_trained_in_training_and_left_in_its_mode(training, rng):
+    gate, modes = GumbelGate(NoveltyGate()).train(training), []
+
+    def loss(gate, found):
+        modes.append(gate.training)
+        return task_loss(gate, found, budget=12)
+
+    fit(gate, loss, lambda: probe(rng), probe(rng), budget=12, steps=2)
+    assert modes == [True, True]
+    assert gate.training == training
+
+
+def test_a_metric_is_for_each_head_what_it_is_for_one(rng):
+    gate, found = MetricGate(D), probe(rng)
+    both = torch.stack([found.keys, found.keys.flip(1)], 2)
+    said = gate(torch.zeros(4, 36, 2), both)
+    assert said.shape == (4, 36, 2)
+    torch.testing.assert_close(said[..., 0], gate(torch.zeros(4, 36), found.keys))
+    with pytest.raises(ValueError, match=r"keys must be floats \(B, L, H, D\)"):
+        gate(torch.zeros(36), found.keys[0])
+
+
 def test_a_context_gate_starts_as_the_plain_one():
     novelty, hidden = torch.rand(3, 5), torch.randn(3, 5, D)
     torch.testing.assert_close(ContextGate(D)(novelty, hidden), NoveltyGate()(novelty, hidden))

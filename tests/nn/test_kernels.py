@@ -75,8 +75,13 @@ def test_a_step_that_finds_only_shut_tokens_reads_0_as_torch_does(wrong, mode, v
 
 
 @needs_triton
-def test_a_step_counts_the_keys_it_refuses(wrong):
-    assert wrong["refused"] == [2, 1, 1, 0.0]
+def test_a_step_counts_the_keys_values_and_gates_it_refuses_and_holds_none_of_them(wrong):
+    assert wrong["refused"] == [5, 1, 1, 0.0, True]
+
+
+@needs_triton
+def test_what_refused_tokens_hold_reaches_no_read(wrong):
+    assert wrong["strange"] == [0, 0.0, 0.0]
 
 
 @needs_triton

@@ -1,13 +1,18 @@
 """Conformance: what every mixer promises. To join, add a line to MIXERS."""
 
+from copy import deepcopy
+
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
-from distinctkv.nn import weights
+from distinctkv.nn import projection, weights
 from distinctkv.nn.attention import FullAttention, Heads, SlidingWindowAttention
 from distinctkv.nn.delta import GatedDeltaNet
 from distinctkv.nn.distinct import DistinctAttention, Reading
+from distinctkv.nn.hybrid import HybridBlock
 from distinctkv.nn.mamba import DiagonalSSM, Mamba2
+from distinctkv.nn.mixer import Mixer
 from distinctkv.nn.zoo import WriteGate
 from distinctkv.policy import Concentration
 
@@ -130,6 +135,76 @@ def test_gradients_are_finite_and_reach_every_weight(mixer, x):
         assert weight.grad.abs().max() > 0, name
 
 
+USES = {
+    "two batches": lambda use, x, y: torch.cat([use(x), use(y)]),
+    "a layer twice": lambda use, x, y: use(use(x)) + use(y),
+    "a batch twice": lambda use, x, y: use(x) + use(x) + use(y) + use(x),
+}
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize("wanted", USES)
+def test_activation_checkpointing_changes_nothing(mixer, x, wanted, reentrant):
+    """Layers are computed again in the backward pass: all is as if they had not been."""
+    found = []
+    x, y = x.clone().requires_grad_(), (2 - x).requires_grad_()
+    for again in (False, True):
+        layer = deepcopy(mixer).train()
+
+        def use(rows, layer=layer, again=again):
+            return checkpoint(layer, rows, use_reentrant=reentrant) if again else layer(rows)
+
+        USES[wanted](use, x, y).square().sum().backward()
+        slopes = {name: weight.grad for name, weight in layer.named_parameters()}
+        found.append({**slopes, **dict(layer.named_buffers())})
+    for name, plain in found[0].items():
+        torch.testing.assert_close(found[1][name], plain, rtol=0, atol=0, msg=name)
+
+
+def test_keys_that_do_not_learn_are_centred_by_what_is_known_by_then(seed):
+    """The same two batches in each epoch: each counts as often as it comes."""
+    torch.manual_seed(seed)
+    layer, batches = FullAttention(E, HEADS).requires_grad_(False), torch.randn(2, B, L, E)
+    for batch in (*batches, *batches):
+        layer(batch)
+    assert layer.project.batches == 4
+
+
+def test_a_batch_too_long_ago_to_be_computed_again_is_an_error(seed):
+    torch.manual_seed(seed)
+    layer = FullAttention(E, HEADS)
+    first = checkpoint(layer, torch.randn(B, L, E), use_reentrant=False)
+    for _ in range(projection.PENDING):
+        layer(torch.randn(B, L, E))
+    with pytest.raises(RuntimeError, match="none of the last 64 of this layer"):
+        first.sum().backward()
+
+
+def test_batches_count_again_once_other_weights_are_loaded(seed):
+    """Two runs from one start are one run."""
+    torch.manual_seed(seed)
+    layer, x = FullAttention(E, HEADS), torch.randn(B, L, E)
+    start, means = deepcopy(layer.state_dict()), []
+    for _ in range(2):
+        layer.load_state_dict(start)
+        layer(x)
+        means.append(layer.project.mean.clone())
+    assert torch.equal(*means)
+    assert layer.project.batches == 1
+
+
+def test_it_may_be_made_on_no_device(mixer, x, request):
+    make = MIXERS[request.node.callspec.params["mixer"]]
+    with torch.device("meta"):
+        given, filled = make(), make()
+    given.load_state_dict(deepcopy(mixer.state_dict()), assign=True)
+    filled.to_empty(device="cpu").load_state_dict(mixer.state_dict())
+    mixer.train()
+    want = mixer(x)
+    for other in (given.train(), filled.train()):
+        assert torch.equal(other(x), want)
+
+
 @torch.no_grad()
 def test_saved_weights_come_back(mixer, x, tmp_path, request):
     weights.save(mixer, tmp_path / "mixer.safetensors")
@@ -155,13 +230,46 @@ def test_half_precision_products_stay_close(mixer, x):
 
 
 @pytest.mark.slow
-def test_it_compiles_without_a_break(mixer, x):
+@pytest.mark.parametrize("padded", [False, True])
+def test_it_compiles_without_a_break(mixer, x, padded):
     torch._dynamo.reset()
+    mask = torch.arange(L) >= torch.tensor([[0], [5]]) if padded else None
     compiled = torch.compile(mixer.train(), fullgraph=True, backend="eager")
-    compiled(x).sum().backward()
+    compiled(x, mask=mask).sum().backward()
     mixer.eval()
     with torch.no_grad():
-        torch.testing.assert_close(compiled(x), mixer(x), rtol=0, atol=1e-5)
+        torch.testing.assert_close(compiled(x, mask=mask), mixer(x, mask=mask), rtol=0, atol=1e-5)
+
+
+def test_a_padded_state_space_layer_compiles_without_a_break(seed):
+    torch.manual_seed(seed)
+    torch._dynamo.reset()
+    layer, x = DiagonalSSM(E, states=4, chunk=8), torch.randn(B, L, E)
+    mask = torch.arange(L) >= torch.tensor([[0], [5]])
+    compiled = torch.compile(layer, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, mask=mask), layer(x, mask=mask))
+
+
+def test_streams_and_states_are_as_many():
+    layer = DiagonalSSM(E, states=4)
+    with pytest.raises(ValueError, match=r"for 1 streams.* given 2; .* start\(2\)"):
+        layer(torch.zeros(2, 3, E), layer.start(1))
+
+
+class Nothing(Mixer):
+    """Adds nothing."""
+
+    def mix(self, x, state=None, mask=None):
+        return torch.zeros_like(x)
+
+
+def test_the_network_of_a_block_is_gated_by_a_silu(seed):
+    torch.manual_seed(seed)
+    block, x = HybridBlock(Nothing(), E, expand=2).double(), torch.randn(B, L, E).double()
+    normed = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    gate, up = (normed @ half.T for half in block.wide.weight.chunk(2))
+    wanted = x + (gate / (1 + (-gate).exp()) * up) @ block.narrow.weight.T
+    torch.testing.assert_close(block(x), wanted)
 
 
 @pytest.mark.gpu

@@ -29,6 +29,41 @@ def test_a_repeat_has_novelty_zero_exactly(batch):
     assert (twice == 0).all()
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float32])
+def test_the_nearest_is_the_nearest_whatever_lengths_rounding_gave(batch, kind):
+    """In 16 bits keys are one long to .4 %, and the longest would win by its product."""
+    keys = batch(L=60, D=16, things=3, noise=1e-3).k.to(kind)
+    found = causal_novelty(keys)
+    gaps = (keys[:, :, None] - keys[:, None]).double().square().sum(-1) / 2  # (B, L, L, H)
+    later = torch.ones(60, 60, dtype=torch.bool).triu()
+    wanted = gaps.masked_fill(later[..., None], 2.0).amin(2)
+    least = max(1e-12, torch.finfo(kind).tiny * torch.finfo(kind).eps)  # that the type can say
+    torch.testing.assert_close(found.double(), wanted, rtol=2**-7, atol=least)
+    assert (causal_novelty(torch.cat([keys, keys], 1))[:, 60:] == 0).all()
+
+
+def test_a_repeat_is_found_among_keys_that_float32_products_cannot_tell_apart():
+    keys = torch.nn.functional.normalize(torch.tensor([0.6, 0.8, 1e-3, 2e-4]), dim=0).repeat(9, 1)
+    keys[:7, 3] += 1e-5 * torch.arange(1, 8)
+    found = causal_novelty(keys.reshape(1, 9, 1, 4)).flatten()
+    assert found[8] == 0  # the eighth once more
+    assert found[7] == pytest.approx(1e-10 / 2, rel=0.01)  # as far as the nearest of the seven
+
+
+def test_keys_that_are_not_one_long_are_refused(batch):
+    data = batch()
+    keys = data.k.clone()
+    keys[0, -1, 0] *= 3
+    with pytest.raises(
+        ValueError, match=r"length one, 1 have not, the first of them 3; use .*unit"
+    ):
+        causal_novelty(keys)
+    with pytest.raises(ValueError, match=r"keys must be floats \(B, L, H, D\)"):
+        causal_novelty(data.k[0])
+    last = torch.arange(23).expand(2, -1) < 22
+    assert (causal_novelty(keys, mask=last)[:, -1] == 0).all()
+
+
 def test_novelty_ignores_padding(batch):
     data = batch()
     got = causal_novelty(data.k, mask=data.mask)
@@ -72,6 +107,15 @@ def test_a_score_of_nan_is_never_kept():
     assert hard_keep(scores, 3).flatten().tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize("first", [torch.nan, 5.0])
+def test_a_score_of_minus_infinity_is_kept_where_there_is_room(first):
+    """The first is nan, or padding, whatever it scores."""
+    scores = torch.tensor([first, -inf, -inf]).reshape(1, 3, 1)
+    mask = torch.tensor([[False, True, True]]) if first == 5 else None
+    assert hard_keep(scores, 1, mask=mask).flatten().tolist() == [False, True, False]
+    assert hard_keep(scores, 2, mask=mask).flatten().tolist() == [False, True, True]
+
+
 def test_novelty_passes_gradcheck(batch):
     assert torch.autograd.gradcheck(causal_novelty, [batch(B=1, L=7, H=1).k.requires_grad_()])
 
@@ -109,6 +153,18 @@ def test_the_budget_penalty_is_zero_at_the_budget_and_pulls_towards_it():
     gate = torch.full((2, 8, 3), 0.5, requires_grad=True)
     assert budget_penalty(gate, 4) == 0
     assert torch.autograd.grad(budget_penalty(gate, 2), gate)[0].min() > 0
+
+
+def test_the_budget_penalty_is_the_mean_of_squares():
+    """One stream keeps 3 over a budget of 4, one 1 too few, one as many as it may."""
+    gate = torch.tensor([1.0, 3 / 7, 4 / 7])[:, None, None].expand(3, 7, 2)
+    assert budget_penalty(gate, 4).item() == pytest.approx((9 / 16 + 1 / 16 + 0) / 3)
+
+
+@pytest.mark.parametrize("budget", [0, -2.0, torch.tensor([4.0, 0.0])])
+def test_a_budget_of_nothing_is_refused(budget):
+    with pytest.raises(ValueError, match="budget must be above 0"):
+        budget_penalty(torch.ones(1, 5, 2), budget)
 
 
 def test_the_hard_cut_keeps_the_highest_and_of_equals_the_earlier(batch):

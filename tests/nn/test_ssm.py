@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from torch.nn import functional as fn
 
+from distinctkv.nn.mamba import DiagonalSSM, Mamba2
 from distinctkv.nn.ssm import diagonal, selective_scan, ssd
 
 B, H, G, P, N = 2, 4, 2, 3, 5
@@ -128,3 +130,59 @@ def test_diagonal_is_its_recurrence_with_all_its_gradients(seed, L):
     right = torch.autograd.grad(wanted[0].square().sum() + wanted[1].abs().sum(), ask)
     for one, other in zip(mine, right, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-8, atol=1e-8)
+
+
+def test_a_mode_that_has_decayed_away_is_gone_and_no_nan():
+    x, one = torch.ones(1, 5, 1), torch.ones(1, 1) + 0j
+    A = torch.zeros(1, 1, dtype=torch.complex64, requires_grad=True)
+    y, state = diagonal(x, A, one, one / 2, chunk=2, state=torch.full((1, 1, 1), 7.0 + 0j))
+    assert y.flatten().tolist() == [1] * 5
+    assert state.item() == 1
+    (slope,) = torch.autograd.grad(y.sum(), A)
+    assert slope.real.item() == 7 + 4  # of the state, and of each token to the next
+
+
+def test_a_layer_whose_steps_are_long_has_finite_gradients(seed):
+    torch.manual_seed(seed)
+    layer = DiagonalSSM(4, states=3)
+    with torch.no_grad():
+        layer.log_step.fill_(5.0)
+        layer.log_decay.fill_(0.0)
+    y = layer(torch.randn(2, 9, 4))
+    y.square().sum().backward()
+    assert y.isfinite().all()
+    assert all(weight.grad.isfinite().all() for weight in layer.parameters())
+
+
+@torch.no_grad()
+def test_lengths_say_after_which_token_a_state_is_wanted(seed):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(4, 19, 3, generator=generator, dtype=torch.float64)
+    A, B_, C = torch.randn(3, 3, 4, generator=generator, dtype=torch.complex128) / 2
+    start = torch.randn(4, 3, 4, generator=generator, dtype=torch.complex128)
+    lengths = torch.tensor([0, 8, 11, 19])
+    y, last = diagonal(x, A, B_, C, chunk=8, state=start, lengths=lengths)
+    torch.testing.assert_close(last[0], start[0])
+    for b, n in enumerate(lengths.tolist()[1:], 1):
+        alone, state = diagonal(x[b : b + 1, :n], A, B_, C, chunk=8, state=start[b : b + 1])
+        torch.testing.assert_close(last[b], state[0])
+        torch.testing.assert_close(y[b, :n], alone[0])
+
+
+@torch.no_grad()
+def test_mamba2_is_its_recurrence_then_a_norm_of_what_is_gated(seed):
+    torch.manual_seed(seed)
+    layer = Mamba2(8, states=5, head=4, chunk=8).double()
+    for weight in (layer.norm, layer.skip):
+        weight.uniform_(0.5, 2)
+    x = 3 * torch.randn(2, 19, 8, dtype=torch.float64)
+    z, mixed, dt = torch.split(x @ layer.enter.weight.T, [16, 16 + 10, 4], -1)
+    before = torch.cat([torch.zeros(2, 3, 26).double(), mixed], 1)
+    taps = sum(before[:, t : t + 19] * w for t, w in enumerate(layer.conv.weight))
+    inner, B_, C = torch.split(fn.silu(taps + layer.conv.bias), [16, 5, 5], -1)
+    dt = fn.softplus(dt + layer.dt_bias).repeat_interleave(4, -1)  # a head is 4 channels
+    A = -layer.log_decay.exp().repeat_interleave(4)[:, None].expand(16, 5)
+    y = selective_scan(inner, dt, A, B_, C)[0] + layer.skip.repeat_interleave(4) * inner
+    gated = y * fn.silu(z)
+    normed = gated / (gated.square().mean(-1, keepdim=True) + 1e-6).sqrt() * layer.norm
+    torch.testing.assert_close(layer(x), normed @ layer.leave.weight.T, rtol=0, atol=1e-10)

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 import torch
 
-from distinctkv.nn import allocation
+from distinctkv.nn import door
 from distinctkv.nn.functional import SlotState, allocate, read, step, write
 
 COMBINATIONS = list(product(("mass", "distinct"), ("mean", "first", "last"), (False, True)))
@@ -130,7 +130,7 @@ def test_a_state_is_made_smaller_only_where_it_is_empty(batch):
 
 def test_keys_that_nobody_could_be_told_of_are_counted(batch, monkeypatch):
     """As on a device, and when compiled."""
-    monkeypatch.setattr(allocation, "_at_once", lambda keys: False)
+    monkeypatch.setattr(door, "readable", lambda numbers: False)
     data = batch()
     data.k[1, 4] = torch.nan
     data.k[0, 15, 1] = 0.0

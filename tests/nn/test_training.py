@@ -1,8 +1,9 @@
-"""Training: the hybrid recalls what its backbone alone cannot, and a collapse is announced."""
+"""Training: the hybrid recalls what its backbone alone cannot, and a step is what it says."""
 
 import math
 import warnings
-from itertools import repeat
+from copy import deepcopy
+from itertools import islice, repeat
 
 import numpy as np
 import pytest
@@ -15,9 +16,8 @@ from distinctkv.nn.distinct import DistinctAttention, Reading
 from distinctkv.nn.hybrid import HybridLM
 from distinctkv.nn.mamba import Mamba2
 from distinctkv.nn.training import Learner, recall, sweep, train
-from distinctkv.nn.watching import CollapseWarning, Ramp, Watch, distinct_layers, set_tau
+from distinctkv.nn.watching import CollapseWarning, Ramp
 from distinctkv.nn.zoo import WriteGate
-from distinctkv.policy import Concentration
 
 TASK = MQARTask(n_items=12, repeats=3, n_keys=48, n_values=48)
 CHANCE = math.log(TASK.n_values)
@@ -116,7 +116,8 @@ def test_a_batch_that_asks_nothing_teaches_nothing(seed):
     torch.manual_seed(seed)
     model = HybridLM(9, 16, [Mamba2(16, states=4, head=16)])
     tokens, silent = torch.randint(9, (4, 12)), torch.full((4, 12), SILENT)
-    (step,) = train(model, [(tokens, silent)], steps=1)
+    with pytest.warns(UserWarning, match="nothing was asked: all targets seen were -100"):
+        (step,) = train(model, [(tokens, silent)], steps=1)
     assert step.loss == 0
     assert all(weight.isfinite().all() for weight in model.parameters())
 
@@ -143,6 +144,81 @@ def test_a_step_may_answer_fewer_of_those_asked(seed):
     assert part != whole
 
 
+@pytest.mark.parametrize("part", [0.0, 2.0, -0.5])
+def test_a_part_that_is_none_is_refused(part):
+    with pytest.raises(ValueError, match="above 0 and at most 1, got"):
+        train(small(), [], steps=1, asked=part)
+
+
+def test_batches_that_end_early_end_the_training_and_that_is_told(seed):
+    with pytest.warns(UserWarning, match="ended after 3 of 100 steps.*give steps=3"):
+        steps = list(train(small(), islice(batches(TASK, seed, 2), 3), steps=100, every=10))
+    assert [step.step for step in steps] == [0, 2]
+
+
+def test_the_last_step_is_shown_once(seed):
+    for every, wanted in ((3, [0, 3, 4]), (2, [0, 2, 4])):
+        steps = train(small(), batches(TASK, seed, 2), steps=5, every=every)
+        assert [step.step for step in steps] == wanted
+
+
+def test_without_a_gpu_a_step_is_run_as_it_is_and_that_is_told_once(seed):
+    torch.manual_seed(seed)
+    one, drawn = small(), list(islice(batches(TASK, seed, 2), 3))
+    other, plain = deepcopy(one), list(train(one, drawn, steps=3))
+    with pytest.warns(UserWarning, match="a graph needs a model on a GPU.*cpu") as said:
+        steps = list(train(other, drawn, steps=3, captured=True))
+    assert len(said) == 1
+    assert steps == plain
+
+
+def test_a_step_goes_no_further_than_gradients_of_length_one(seed):
+    torch.manual_seed(seed)
+    model, (tokens, targets) = small(), next(batches(TASK, seed))
+    with torch.no_grad():
+        model.norm.mul_(30)  # logits that are sure, and wrong
+    twin = deepcopy(model)
+    Learner(model)(tokens, targets)
+    torch.nn.functional.cross_entropy(twin(tokens).flatten(0, 1), targets.flatten()).backward()
+    slopes = [weight.grad for weight in twin.parameters()]
+    length = torch.cat([slope.flatten() for slope in slopes]).norm()
+    assert length > 2
+    for weight, slope in zip(model.parameters(), slopes, strict=True):
+        torch.testing.assert_close(weight.grad, slope / length, rtol=1e-4, atol=1e-6)
+
+
+def test_the_rate_rises_over_a_tenth_and_falls_as_a_cosine_to_a_twentieth(seed, monkeypatch):
+    rates = []
+
+    class Told(Learner):
+        def __call__(self, *batch):
+            rates.append(self.optimiser.param_groups[1]["lr"] / 0.01)
+            return super().__call__(*batch)
+
+    monkeypatch.setattr(training, "Learner", Told)
+    list(train(HybridLM(99, 8, [cache_of(8)]), batches(TASK, seed, 1), steps=40, rate=0.01))
+    assert rates[:4] == pytest.approx([0.25, 0.5, 0.75, 1], rel=0.02)
+    assert rates[20] == pytest.approx((1 + 0.05) / 2)
+    assert rates[10] + rates[30] == pytest.approx(1 + 0.05)
+    assert rates[-1] == pytest.approx(0.05, abs=0.01)
+    assert rates[3:] == sorted(rates[3:], reverse=True)
+
+
+def test_what_is_decayed_shrinks_by_the_rate_and_a_hundredth(seed):
+    """A batch that asks nothing has no gradient, so decay alone moves a weight."""
+    torch.manual_seed(seed)
+    model, tokens = small(), torch.zeros(2, 9, dtype=torch.long)
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    learner = Learner(model)
+    learner.go_at(0.5)
+    learner(tokens, torch.full_like(tokens, SILENT))
+    after = dict(model.named_parameters())
+    for name in ("embed.weight", "blocks.0.mixer.project.enter.weight"):
+        torch.testing.assert_close(after[name], before[name] * (1 - 0.5 * 0.01))
+    for name in ("norm", "blocks.0.mixer.project.scale", "blocks.0.mixer.project.conv.weight"):
+        assert torch.equal(after[name], before[name])
+
+
 def test_only_matrices_and_embeddings_are_decayed():
     model = HybridLM(9, 16, ["diagonal", cache_of(16), Mamba2(16, states=4, head=16)])
     names = {id(weight): name for name, weight in model.named_parameters()}
@@ -153,76 +229,53 @@ def test_only_matrices_and_embeddings_are_decayed():
     assert decayed | rest == set(names.values())
 
 
-@pytest.mark.parametrize("tau", [math.nan, -1.0, 2.5])
-def test_a_threshold_lies_between_0_and_2(tau):
-    for use in (Ramp, lambda tau: set_tau(small(), tau)):
-        with pytest.raises(ValueError, match="tau must"):
-            use(tau)
+def gated(window=1):
+    return cache(reading=Reading(window=window), gate=WriteGate(64))
 
 
-@pytest.mark.parametrize("wrong", [(0.5, 0.5), (-0.1, 0.5), (0.2, 1.1)])
-def test_a_ramp_rises_within_training(wrong):
-    with pytest.raises(ValueError, match="begin < end"):
-        Ramp(0.3, *wrong)
-
-
-def watched(slots, losses, taus=None):
-    """What a watch says of a layer whose slots per token went like this."""
-    model = small()
-    watch = Watch(model, CHANCE)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        for step, (now, loss) in enumerate(zip(slots, losses, strict=True)):
-            if taus:
-                set_tau(model, taus[step])
-            model.mixers[0].slots_per_token = torch.tensor(now)
-            watch.look(step, loss)
-    return [str(warning.message) for warning in said]
-
-
-def test_a_collapse_is_announced_once_by_name_with_advice():
-    said = watched([0.8, 0.5, 0.19, 0.1], [CHANCE] * 4)
-    assert len(said) == 1
-    assert "blocks.0.mixer: slots per token fell from 0.800 to 0.190 by step 2" in said[0]
-    assert "Halve tau (now 0.15" in said[0]
-
-
-def test_slots_that_fall_because_tau_rises_are_no_alarm():
-    assert not watched([0.8, 0.4, 0.15, 0.1], [CHANCE] * 4, taus=[0.0, 0.1, 0.3, 0.3])
-
-
-def test_slots_that_fall_after_the_ramp_are_one():
-    (said,) = watched([0.8, 0.4, 0.05], [CHANCE] * 3, taus=[0.0, 0.3, 0.3])
-    assert "fell from 0.400 to 0.050" in said
-
-
-def test_slots_are_compared_with_the_most_there_were():
-    """At the first look the mean key is unknown, and keys that share it are alike."""
-    (said,) = watched([0.1, 0.8, 0.15], [CHANCE] * 3)
-    assert "fell from 0.800 to 0.150" in said
-
-
-def test_few_slots_are_no_alarm_once_something_is_learned():
-    assert not watched([0.8, 0.1], [CHANCE, CHANCE / 2])
-
-
-def test_slots_that_fall_a_little_are_no_alarm():
-    assert not watched([0.8, 0.3], [CHANCE, CHANCE])
-
-
-def test_a_collapse_in_training_is_announced(seed):
-    """Dim embeddings and a large tau from the start: keys merge before they differ."""
+def test_reads_are_those_of_the_last_batch_alone(seed):
+    """A loss of a batch that was evaluated, or that fits the window, knows no older batch."""
     torch.manual_seed(seed)
-    model = HybridLM(TASK.vocabulary, 64, [ssm(), cache(concentration=Concentration.fixed(0.5))])
-    with torch.no_grad():
-        model.embed.weight.mul_(0.06)
-    with pytest.warns(CollapseWarning, match=r"blocks\.1\.mixer: slots per token fell"):
-        list(train(model, batches(TASK, seed, 8), steps=30, rate=5e-3, chance=CHANCE))
+    long, short = torch.randn(2, 30, 64), torch.randn(2, 12, 64)
+    layer = gated(window=13)
+    layer(long)
+    assert layer.slots_per_token > 0
+    layer(short)
+    assert layer.write_loss() == 0
+    assert layer.slots_per_token is None
+    layer(long)
+    layer.eval()(short)
+    assert layer.write_loss(torch.ones(2, 12, dtype=torch.bool)) == 0
 
 
-def test_only_layers_with_slots_are_watched():
-    model = HybridLM(TASK.vocabulary, 64, [ssm(), cache()])
-    assert list(distinct_layers(model)) == ["blocks.1.mixer"]
+@pytest.mark.parametrize("n", [0, 10, 30])
+def test_padding_does_not_dilute_what_a_gate_learns(n, seed):
+    torch.manual_seed(seed)
+    layer, x = gated(), torch.randn(2, 20, 64)
+    layer.project.eval()  # the mean key stays where it is
+    layer(x)
+    alone = layer.write_loss()
+    layer(
+        torch.cat([torch.zeros(2, n, 64), x], 1),
+        mask=(torch.arange(n + 20) >= n).expand(2, -1),
+    )
+    torch.testing.assert_close(layer.write_loss(), alone)
+
+
+def test_a_gate_learns_from_the_queries_that_are_asked(seed):
+    """Where nothing is asked no token is wanted; what one query reads, that query asks for."""
+    torch.manual_seed(seed)
+    layer, x = gated(), torch.randn(2, 20, 64)
+    asked = torch.zeros(2, 20, dtype=torch.bool)
+    logit = layer.gate.logit(x[..., 0], x)
+    layer(x)
+    shut = torch.nn.functional.softplus(logit).mean()  # how wrong it is where none is wanted
+    torch.testing.assert_close(layer.write_loss(asked), shut)
+    layer(x)
+    assert not torch.isclose(layer.write_loss(~asked), shut)
+    asked[:, 0] = True  # the first query has nothing before it to read
+    layer(x)
+    torch.testing.assert_close(layer.write_loss(asked), shut)
 
 
 def test_recall_counts_the_asked_and_leaves_the_mode_alone(seed):

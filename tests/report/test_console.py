@@ -31,6 +31,13 @@ def test_a_narrow_terminal_cuts_nothing_off(result):
     assert text.count(" Ours ") > shown(result, width=80).count(" Ours ")
 
 
+def test_a_long_name_gives_way_to_the_numbers(make_result):
+    text = shown(make_result(label="A name that is longer than its table may be " * 2), width=80)
+    assert "…" not in text
+    assert "1.000 ± 0.010" in text
+    assert "may be A name" in " ".join(text.split())
+
+
 def test_brackets_in_a_name_are_shown(result):
     assert "Heavy [bold]" in shown(result)
 

@@ -47,3 +47,10 @@ def test_a_study_without_data_has_no_figure_and_the_next_one_stands_in(result, l
     assert not figures.write_story([lacking], tmp_path / "none.svg")
     assert not (tmp_path / "none.svg").exists()
     assert figures.write_story([lacking, result], tmp_path / "story.svg")
+
+
+def test_a_figure_says_what_it_is_above_it(result, tmp_path):
+    drawn = figures.pictures(result)
+    assert all(picture.title and picture.title in picture.inline() for picture in drawn)
+    assert figures.write_story([result], tmp_path / "story.svg")
+    assert drawn[0].title in (tmp_path / "story.svg").read_text()

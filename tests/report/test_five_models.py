@@ -25,3 +25,8 @@ def test_rows_are_named_with_their_bytes(picture):
 
 def test_the_words_have_the_parameters(picture):
     assert "123,426 parameters" in picture.alt
+
+
+def test_it_has_a_title(picture):
+    assert picture.title
+    assert picture.title in picture.inline()

@@ -30,3 +30,7 @@ def test_controls_are_in_a_figure_of_their_own(pictures):
 def test_the_words_have_the_numbers(pictures):
     assert "192 bytes" in pictures[0].alt
     assert "A guess: 0." in pictures[1].alt
+
+
+def test_each_has_a_title(pictures):
+    assert all(picture.title and picture.title in picture.inline() for picture in pictures)

@@ -6,6 +6,7 @@ pytest.importorskip("torch")
 
 from distinctkv.report import mqar
 from distinctkv.studies import mqar as study
+from distinctkv.studies import mqar_asking as asking
 from distinctkv.studies.mqar_models import SMALL
 from distinctkv.studies.study import QUICK
 
@@ -17,8 +18,11 @@ TINY = replace(
 
 def test_every_model_has_its_line_and_its_words(seed, monkeypatch):
     monkeypatch.setattr(study, "size_of", lambda scale: TINY)
-    monkeypatch.setattr(study, "asked", lambda tokens: 2)
+    monkeypatch.setattr(asking, "asked", lambda tokens: 2)
     picture = mqar.pictures(study.run(range(seed, seed + 2), QUICK))[0]
     drawn = picture.inline()
     assert all(case.label in drawn and case.label in picture.alt for case in study.CASES)
     assert "KiB" in drawn
+    assert picture.title in drawn
+    assert "1 steps (2 seeds)" in picture.caption
+    assert drawn.count("K=8") == 2  # fixed states, Mamba-2 and DeltaNet; the window still grows

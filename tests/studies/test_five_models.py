@@ -5,7 +5,8 @@ import pytest
 pytest.importorskip("torch")
 
 from distinctkv.studies import five_models as study
-from distinctkv.studies.result import Result
+from distinctkv.studies.claims import claims_for
+from distinctkv.studies.result import Measure, Result
 from distinctkv.studies.study import QUICK
 
 
@@ -41,6 +42,55 @@ def test_the_cosine_row_has_the_bytes_of_the_cache(short):
 
 def test_a_result_can_be_read_back(short):
     assert Result.from_json(short[0].to_json()) == short[0]
+
+
+def said(**recalls):
+    """What is said of the paper's own numbers, and of these recalls in their place or beside them.
+
+    Rows that the paper has not hold the bytes of the cache.
+    """
+    paper = claims_for("five_models")["table"]
+    rows = {}
+    for case in study.CASES:
+        given = {name: wording["paper"] for name, wording in paper.get(case.name, {}).items()}
+        given = {"recall": 1.0, "slots": 128, "parameters": 1, **given, "bytes": 1000}
+        given["bytes"] *= 4 if case.name == "attention" else 1
+        given["recall"] = recalls.get(case.name, given["recall"])
+        rows[case.name] = study.row(case, [tuple(given[name] for name in study.MEASURES)] * 5)
+    return study.reading(rows)
+
+
+def test_the_papers_numbers_come_out_if_they_do():
+    assert "The five rows come out as in the paper" in said()[0]
+    words = said(gate=0.9, ssm=0.2)
+    assert "Of the paper's 15 numbers 2 do not come out: recall of Fixed-state SSM, " in words[0]
+    assert "recall of Novelty gate (ours)" in words[0]
+    assert "come out as" not in words[0]
+
+
+def test_what_is_saved_depends_on_what_is_recalled():
+    assert "saves bytes against attention, and not against a fixed" in said()[4]
+    assert "no fixed state did as well" in said(cosine=0.8)[4]
+    assert "does not do with fewer bytes what attention does" in said(rule=0.9)[4]
+    assert said(attention=0.1)[4].startswith("Attention itself recalls 0.100")
+
+
+def test_other_rows_are_spoken_of_as_they_are():
+    assert "The saliency gate's 0.273 is arithmetic" in said(saliency=0.2734)[1]
+    assert "which is not what one would expect" in said(saliency=0.9)[1]
+    assert "near chance" in said()[2]
+    assert "recalls more than chance" in said(ssm=0.5)[2]
+
+
+def test_rows_of_nothing_conclude_nothing():
+    nothing = {name: Measure(0.0, 0.0, 5) for name in study.MEASURES}
+    rows = {
+        case.name: replace(study.row(case, [(0.0,) * 4] * 2), measures=nothing)
+        for case in study.CASES
+    }
+    words = " ".join(study.reading(rows))
+    assert "15 do not come out" in words
+    assert not any(claim in words for claim in ("as in the paper,", "is arithmetic", "saves bytes"))
 
 
 @pytest.mark.gpu

@@ -15,10 +15,7 @@ from tests.studies.toys import nowhere
 WAYS = [
     "full",
     "threshold",
-    *(
-        study.at(name, part)
-        for name, part in product(("ours", "careful", *study.RIVALS), study.PARTS)
-    ),
+    *(study.at(name, part) for name, part in product((*study.OURS, *study.RIVALS), study.PARTS)),
 ]
 
 
@@ -76,7 +73,8 @@ def test_there_is_a_figure_for_each_kind_of_context():
     result = study.result(found(1, 2), (1, 2), QUICK)
     drawn = figures.pictures(result)
     assert [picture.name for picture in drawn] == [f"llm-{task}" for task in study.TASKS]
-    assert all("<svg" in picture.inline() for picture in drawn)
+    labels = [*study.OURS.values(), "Full cache", "at threshold 1"]
+    assert all(label in picture.standalone() for picture in drawn for label in labels)
 
 
 def test_a_quick_run_has_three_seeds_and_tells_its_progress(monkeypatch, tmp_path):
@@ -103,7 +101,7 @@ def test_every_cache_is_measured_at_the_part_it_may_keep(monkeypatch, seed):
     size = {one.way: one.numbers[3] for one in measured}
     assert kept["full"] == 1
     for part in study.PARTS:
-        for name in ("ours", "careful", *study.RIVALS):
+        for name in (*study.OURS, *study.RIVALS):
             assert kept[study.at(name, part)] == pytest.approx(part, abs=0.02)
         assert size[study.at("h2o", part)] == pytest.approx(part * size["full"], rel=0.02)
 

@@ -40,6 +40,18 @@ def test_other_seeds_are_another_result(folder, seed):
     assert shelf.find("recall", (seed, seed + 2), TINY, folder) is None
 
 
+def test_a_study_that_uses_few_of_its_seeds_is_found_by_all_of_them(folder, seeds, monkeypatch):
+    study = shelf.load("recall")
+    plain = study.settings(TINY)
+    monkeypatch.setattr(study, "settings", lambda scale: {**plain, "seeds_used": 2})
+    kept = folder / "recall.json"
+    told = json.loads(kept.read_text())
+    told["settings"]["seeds_used"] = 2
+    kept.write_text(json.dumps(told))
+    assert shelf.find("recall", (*seeds, 70, 71), TINY, folder) is not None
+    assert shelf.find("recall", (70, *seeds), TINY, folder) is None
+
+
 def test_another_scale_is_another_result(folder, seeds):
     assert shelf.find("recall", seeds, Scale("tiny", 0.02), folder) is None
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..extras import install
+from . import chat_model, chat_text
+from .kinds import TALK, kind_of
 from .locking import alone
 from .stopping import quiet_pipe
 
@@ -18,6 +23,13 @@ if TYPE_CHECKING:
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(path_type=Path)
+LONG = 4096  # tokens from which a pipe is told how far a text was read
+# What an error of the library says to Python, as a shell says it.
+SPELLING = {
+    "use a DynamicCache for it": "name another model",
+    "set config.sliding_window to None": 'set "sliding_window" to null in its config.json',
+    "give the whole context in one forward pass": "name another model",
+}
 
 
 @click.command("chat")
@@ -25,15 +37,21 @@ FOLDER = click.Path(path_type=Path)
 @click.option("--threshold", type=float, help="Novelty that opens a slot. [default: 1]")
 @click.option("--kept", type=float, help="Instead: the part of the tokens to hold.")
 @click.option("--budget", type=int, help="Instead: tokens' worth to hold for each head.")
-@click.option("--context", type=FILE, metavar="FILE", help="A text to talk about.")
+@click.option("--careful", is_flag=True, help="Merge less what is attended to; reads more slowly.")
+@click.option("--context", type=FILE, metavar="FILE", help="A text to talk about; packed or not.")
 @click.option("--state", type=FILE, metavar="PATH", help="Go on from this file, and keep it.")
-@click.option("--tokens", type=click.IntRange(1), default=256, help="Most of an answer.")
-@click.option("--chunk", type=click.IntRange(1), default=512, help="Tokens read at a time.")
+@click.option(
+    "--tokens", type=click.IntRange(1), default=256, show_default=True, help="Most of an answer."
+)
+@click.option(
+    "--chunk", type=click.IntRange(1), default=512, show_default=True, help="Tokens read at a time."
+)
 def command(
     model: Path,
     threshold: float | None,
     kept: float | None,
     budget: int | None,
+    careful: bool,
     context: Path | None,
     state: Path | None,
     tokens: int,
@@ -47,118 +65,131 @@ def command(
     """
     size = {"threshold": threshold, "kept": kept, "budget": budget}
     begun = state is not None and state.exists()
-    _check(begun, state, context, size)
-    text = _text(context)
+    _check(state if begun else None, {"context": context, **size, "careful": careful or None})
+    text = None if context is None else chat_text.context(context)
     with quiet_pipe(), told(), alone(state):
-        talk = _begin(model, state if begun else None, size)
+        talk = _begin(model, state if begun else None, size, careful)
+        if state is not None and not begun:
+            click.echo(f"a new talk begins; it will be kept in {state}", err=True)
         if text is not None:
             _read(talk, text, chunk)
-        for question in _questions():
+        warned = _outgrown(talk)
+        for question in chat_text.questions():
             _answer(talk, question, tokens)
             if state is not None:
                 talk.cache.save(state)
+            warned = warned or _outgrown(talk)
     click.echo(status(talk), err=True)
 
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Say in a line what is wrong with a model or a file."""
+    """Say in a line what is wrong with a model or a file, and what to do about it in a shell."""
     from ..snapshot import SnapshotError
 
-    try:
-        yield
-    except (SnapshotError, ValueError, TypeError, OSError) as error:
-        if isinstance(error, BrokenPipeError):
-            raise
-        raise click.ClickException(str(error)) from error
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn
+        try:
+            yield
+        except (SnapshotError, ValueError, TypeError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise click.ClickException(_in_a_shell(str(error))) from error
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    click.echo(f"warning: {_in_a_shell(str(message))}", err=True)
+
+
+def _in_a_shell(said: str) -> str:
+    for python, shell in SPELLING.items():
+        said = said.replace(python, shell)
+    return re.sub(r"\b(threshold|kept|budget)=", r"--\1 ", said)
 
 
 def status(talk: Talk) -> str:
     """Tokens seen, slots held, bytes saved."""
     held = talk.cache.summary()
     saved = held.full - held.bytes
+    beside = "saved" if saved >= 0 else "more than a full cache holds"
     return (
         f"{held.tokens:,} tokens seen, {held.slots.mean() + held.outside:,.0f} held for each head "
-        f"({held.kept:.0%}), {held.bytes / 1e6:,.1f} MB held, {saved / 1e6:,.1f} MB saved"
+        f"({held.kept:.0%}), {held.bytes / 1e6:,.1f} MB held, {abs(saved) / 1e6:,.1f} MB {beside}"
     )
 
 
-def _check(begun: bool, state: Path | None, context: Path | None, size: dict[str, Any]) -> None:
-    given = [name for name, value in size.items() if value is not None]
-    if begun and (context or given):
-        what = "--context" if context else f"--{given[0]}"
-        raise click.BadParameter(
-            f"{state} holds a conversation that was begun; leave {what} out to go on with it, or "
-            "name another file to begin anew",
-            param_hint=what,
-        )
+def _check(begun: Path | None, given: dict[str, Any]) -> None:
+    """Refuse a state that is no talk, and what a talk that was begun has already."""
+    ways = [f"--{name}" for name in ("threshold", "kept", "budget") if given[name] is not None]
+    if len(ways) > 1:
+        raise click.UsageError(f"a cache is sized in one way, got {' and '.join(ways)}; choose one")
+    if begun is None:
+        return
+    _check_state(begun)
+    for name, value in given.items():
+        if value is not None:
+            raise click.BadParameter(
+                f"{begun} holds a conversation that was begun; leave --{name} out to go on with "
+                "it, or name another file to begin anew",
+                param_hint=f"--{name}",
+            )
 
 
-def _text(path: Path | None) -> str | None:
-    if path is None:
-        return None
+def _check_state(path: Path) -> None:
+    from ..snapshot import SnapshotError
+
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise click.BadParameter(
-            f"{path} is no UTF-8 text (byte {error.start}); convert it first",
-            param_hint="--context",
-        ) from error
-    except OSError as error:
-        raise click.BadParameter(
-            f"{path} cannot be read: {error.strerror}", param_hint="--context"
-        ) from error
-    if not text.strip():
-        raise click.BadParameter(f"{path} is empty; name a file with text", param_hint="--context")
-    return text
+        kind = f"it holds a {kind_of(path)[0]}"
+    except SnapshotError:
+        kind = "it is another kind of file, or damaged"
+    if kind != f"it holds a {TALK}":
+        raise click.ClickException(f"{path} is no saved talk: {kind}; name another --state")
 
 
-def _begin(folder: Path, state: Path | None, size: dict[str, Any]) -> Talk:
-    if not (folder / "config.json").is_file():
-        raise click.BadParameter(
-            f"{folder} holds no model (no config.json); name a folder that save_pretrained made",
-            param_hint="--model",
-        )
+def _begin(folder: Path, state: Path | None, size: dict[str, Any], careful: bool) -> Talk:
     try:
-        from ..hf import DistinctCache, distinct_cache
+        from ..hf import CAREFUL, DistinctCache, distinct_cache
         from ..hf.plan import Plan
         from ..hf.talk import Talk
     except ImportError as error:
-        raise click.ClickException("chat needs more: pip install 'distinctkv[hf]'") from error
-    Plan(**size)  # a wrong size is told before a model is loaded
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    local: dict[str, Any] = {"local_files_only": True}
-    tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-    safe = local | {"dtype": "auto", "use_safetensors": True}  # weights are never unpickled
-    model = AutoModelForCausalLM.from_pretrained(folder, **safe).to(device).eval()
-    cache = DistinctCache.load(state, model) if state else distinct_cache(model, **size)
-    return Talk(model, tokenizer, cache)
+        raise click.ClickException(f"chat needs more: {install('hf')}") from error
+    try:
+        Plan(**size)  # a wrong size is told before a model is loaded
+    except ValueError as error:
+        raise ValueError(f"--{error}") from error
+    model, tokenizer = chat_model.load(folder)
+    if state is not None:
+        return Talk(model, tokenizer, DistinctCache.load(state, model))
+    care = CAREFUL if careful else None
+    return Talk(model, tokenizer, distinct_cache(model, **size, care=care))
 
 
 def _read(talk: Talk, text: str, chunk: int) -> None:
-    longest = getattr(talk.model.config, "max_position_embeddings", None)
     with _bar(talk) as advance:
         for done, total in talk.read(text, chunk):
             advance(done, total)
-    if longest and total > longest:
-        click.echo(
-            f"warning: the file has {total:,} tokens, the model was made for {longest:,}; do not "
-            "trust its answers",
-            err=True,
-        )
     click.echo(status(talk), err=True)
+
+
+def _outgrown(talk: Talk) -> bool:
+    """Whether there are more tokens than the model was made for; it is told."""
+    longest = getattr(talk.model.config, "max_position_embeddings", None)
+    seen = talk.cache.get_seq_length()
+    if not longest or seen <= longest:
+        return False
+    click.echo(
+        f"warning: the talk has {seen:,} tokens, the model was made for {longest:,}; do not "
+        "trust its answers from here on",
+        err=True,
+    )
+    return True
 
 
 @contextmanager
 def _bar(talk: Talk) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error, if that is a terminal."""
+    """A progress bar on standard error; a line for each tenth of a long text if it is a pipe."""
     if not sys.stderr.isatty():
-        yield lambda done, total: None
+        yield _tenths()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -171,17 +202,16 @@ def _bar(talk: Talk) -> Iterator[Callable[[int, int], None]]:
         )
 
 
-def _questions() -> Iterator[str]:
-    """Lines of standard input; on a terminal, after a prompt."""
-    while True:
-        if sys.stdin.isatty():
-            click.echo("\n> ", err=True, nl=False)
-        line = sys.stdin.readline()
-        if not line.strip():
-            if line and not sys.stdin.isatty():
-                continue
-            return
-        yield line.strip()
+def _tenths() -> Callable[[int, int], None]:
+    passed = 0
+
+    def advance(done: int, total: int) -> None:
+        nonlocal passed
+        if total > LONG and 10 * done // total > passed:
+            passed = 10 * done // total
+            click.echo(f"reading: {done:,} of {total:,} tokens", err=True)
+
+    return advance
 
 
 def _answer(talk: Talk, question: str, tokens: int) -> None:

@@ -21,8 +21,9 @@ LONG = 200  # characters of each
 @click.command("info")
 @click.argument("file", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(file: Path, as_json: bool) -> None:
-    """Say what a snapshot holds: a cache, a log parser, a de-duplicator, ...
+@click.option("--tensors", "every", is_flag=True, help="Every tensor too, with type and shape.")
+def command(file: Path, as_json: bool, every: bool) -> None:
+    """Say what a snapshot holds: a cache, a log parser, a saved talk, ...
 
     The whole file is checked; one that is damaged, or no snapshot, is refused.
     """
@@ -40,8 +41,11 @@ def command(file: Path, as_json: bool) -> None:
         kinds.PARSER: _parser,
         kinds.SEEN: _seen,
         kinds.DETECTOR: _detector,
+        kinds.TALK: _talk,
     }
     found |= tell.get(kind, _other)(held)
+    tensors = kinds.tensors(file)
+    found["tensors"] = tensors if every else len(tensors)
     with quiet_pipe():
         if as_json:
             click.echo(json.dumps(found, default=str))
@@ -134,10 +138,36 @@ def _detector(detector: Any) -> dict[str, Any]:  # noqa: ANN401
     }
 
 
-def _other(held: Any) -> dict[str, Any]:  # noqa: ANN401
+def _talk(held: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Numbers of a cache of a language model, which need neither the model nor torch."""
     tensors, state = held
-    arrays = {name: f"{array.dtype} {array.shape}" for name, array in sorted(tensors.items())}
-    return {"state": sorted(state), "tensors": arrays}
+    model, plan, seen = state["model"], state["plan"], state["seen"]
+    lengths = [array for name, array in tensors.items() if name.endswith(".slots.lengths")]
+    heads = model["layers"] * model["kv_heads"]
+    slots = float(sum(array.sum(1).mean() for array in lengths)) / heads
+    outside = tensors["0.keys"].shape[2] if "0.keys" in tensors else 0
+    care = [f"{name}={value}" for name, value in plan["care"].items() if value]
+    return {
+        "model": {name: one for name, one in model.items() if isinstance(one, str | int)},
+        "streams": len(state["thresholds"]),
+        "tokens seen": seen,
+        "slots": int(sum(array.sum() for array in lengths)),
+        "slots of a head": round(slots, 1),
+        "tokens outside": outside,
+        "part held": round((slots + outside) / seen, 4) if seen else None,
+        **{name: plan[name] for name in ("threshold", "kept", "budget", "surprise")},
+        "thresholds found": None if plan["threshold"] is not None else state["thresholds"],
+        "sinks": plan["sinks"],
+        "recent": plan["recent"],
+        "care": ", ".join(care) or "none",
+    }
+
+
+def _other(held: Any) -> dict[str, Any]:  # noqa: ANN401
+    state = sorted(held[1].items())
+    return {
+        "state": {name: v if isinstance(v, int | float) else str(v)[:LONG] for name, v in state}
+    }
 
 
 def _limit(number: float) -> float | None:

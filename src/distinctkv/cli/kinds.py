@@ -9,6 +9,7 @@ from typing import Any
 PARSER = "log parser"
 SEEN = "deduplicator"
 DETECTOR = "novelty detector"
+TALK = "language model cache"
 MERGED = ("cache", PARSER, SEEN, DETECTOR)
 
 
@@ -56,3 +57,12 @@ def load(path: Path, kind: str) -> Any:  # noqa: ANN401
     from .. import snapshot
 
     return snapshot.load(path, kind)
+
+
+def tensors(path: Path) -> dict[str, str]:
+    """Type and shape of every tensor of a snapshot, by name."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="np") as file:
+        slices = {name: file.get_slice(name) for name in sorted(file.keys())}
+        return {name: f"{one.get_dtype()} {one.get_shape()}" for name, one in slices.items()}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..extras import install
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -20,10 +22,18 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 @click.command("reproduce")
-@click.option("--only", metavar="NAME", multiple=True, help="Run this study (repeatable).")
+@click.option(
+    "--only", metavar="NAME[,NAME]", multiple=True, help="Run these studies (repeatable)."
+)
 @click.option("--full/--quick", default=False, help="The paper's size, or a fifth of it (default).")
 @click.option("--out", type=FOLDER, default=Path("out"), show_default=True, metavar="DIR")
-@click.option("--seeds", type=click.IntRange(min=2), default=10, show_default=True)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=2),
+    default=10,
+    show_default=True,
+    help="At most so many; long studies use fewer, most of all in a quick run, and say so.",
+)
 @click.option("--list", "listing", is_flag=True, help="Name the studies and stop.")
 @click.option("--again", is_flag=True, help="Run even what is already in the folder.")
 @click.option(
@@ -55,7 +65,8 @@ def command(
         for name in studies.NAMES:
             click.echo(f"{name:{width}} {studies.load(name).TITLE}")
         return
-    unknown = [name for name in only if name not in studies.NAMES]
+    asked = [name.strip() for given in only for name in given.split(",") if name.strip()]
+    unknown = [name for name in asked if name not in studies.NAMES]
     if unknown:
         raise click.BadParameter(
             f"there is no study {unknown[0]!r}; there are {', '.join(studies.NAMES)}",
@@ -66,10 +77,11 @@ def command(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.BadParameter(f"cannot write there: {error}", param_hint="--out") from error
-    names = tuple(dict.fromkeys(only or studies.NAMES))
+    names = tuple(dict.fromkeys(asked or studies.NAMES))
     results, stopped = _measure(names, range(seeds), FULL if full else QUICK, out, again)
     if results:
         _publish(results, out, figure)
+        _own_up(results, seeds, full)
     if stopped:
         done = ", ".join(result.study for result in results) or "none"
         click.echo(f"stopped; finished: {done}. Without --again the rest goes on from there.")
@@ -81,9 +93,7 @@ def need_report() -> None:
     """Refuse early, not after minutes of work, when the report cannot be made."""
     missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
     if missing:
-        raise click.ClickException(
-            f"the report needs {' and '.join(missing)}; pip install 'distinctkv[report]'"
-        )
+        raise click.ClickException(f"the report needs {' and '.join(missing)}; {install('report')}")
 
 
 def _measure(
@@ -143,3 +153,17 @@ def _publish(results: list[Result], out: Path, figure: Path | None) -> None:
     if figure:
         drawn = figures.write_story(results, figure)
         click.echo(f"Figure: {figure}" if drawn else "No figure: none of these studies has one")
+
+
+def _own_up(results: list[Result], seeds: int, full: bool) -> None:
+    """Name the studies that used fewer seeds than were asked for."""
+    from ..report.words import seeds_behind
+
+    fewer = [
+        f"{result.study} {seeds_behind(result).removesuffix(' seeds')}"
+        for result in results
+        if any(one.n < seeds for row in result.rows for one in row.measures.values())
+    ]
+    if fewer:
+        more = "" if full else "; --full uses more"
+        click.echo(f"Fewer than {seeds} seeds, for their length: {', '.join(fewer)}{more}")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..extras import install
 from ..policy import Concentration
 from ..rule import Floats, Keys
 from ..slots import Bools, Decision, Ints, Slots
@@ -77,9 +78,7 @@ def compiled() -> Any:  # noqa: ANN401
     try:
         import numba
     except ImportError as error:
-        raise ImportError(
-            "the compiled engine needs numba: pip install 'distinctkv[fast]'"
-        ) from error
+        raise ImportError(f"the compiled engine needs numba: {install('fast')}") from error
     space = dict(globals())
     for function in (nearest, weakest, move, rescore, scan):
         plain = FunctionType(function.__code__, space, function.__name__)

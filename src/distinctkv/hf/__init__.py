@@ -5,10 +5,12 @@ Needs ``pip install 'distinctkv[hf]'``. Nothing of transformers is changed by im
 
 from __future__ import annotations
 
+from ..extras import install
+
 try:
     import transformers  # noqa: F401
 except ImportError as error:  # pragma: no cover
-    raise ImportError("transformers is needed here: pip install 'distinctkv[hf]'") from error
+    raise ImportError(f"transformers is needed here: {install('hf')}") from error
 
 from .cache import DistinctCache
 from .care import CAREFUL, Care

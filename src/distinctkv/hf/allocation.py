@@ -24,6 +24,7 @@ from ..nn.exact import leaders, product_type
 
 # Tokens that are settled together: few on a CPU, where work counts; on others, waiting does.
 CHUNK, CHUNK_ELSEWHERE = 128, 512
+TIE = 2.0**-18  # of the reach and the token's squared length: more than float32 is off
 WIDEST = 513  # feature size that the kernels take: a power of two, and one more
 
 
@@ -48,7 +49,9 @@ def allocate(
     ``present`` (H, L) says which tokens exist. Head h has ``lengths[h]`` slots along S, of which
     those not ``joinable`` (H, S) stay as they are: they are sinks. New slots follow the last. A
     token opens a slot when its squared distance from every slot is greater than its ``reach``, one
-    for all or (H, L); with a reach below 0 it opens one whatever is near, and nothing joins it.
+    for all or (H, L); with a reach below 0 it opens one whatever is near, and nothing joins it. A
+    distance that is no further above the reach than rounding puts it (`TIE`) equals it, and is not
+    greater: so a tie is the same on every device and however a text is cut.
 
     >>> at = torch.tensor([[[0.0], [9.0], [0.5], [9.5], [5.0]]])
     >>> none, empty = torch.zeros(1, 0, 1), torch.zeros(1).long()
@@ -125,7 +128,7 @@ def _allocate(
         own = here.square().sum(-1)
         alone = reach[:, part] < 0
         # Scores are squared distances less the token's own size.
-        bar = (reach[:, part] - own)[..., None]
+        bar = (reach[:, part] + TIE * (reach[:, part] + own) - own)[..., None]
         old, slot = _nearest(scores(here, slots, sizes))
         inside = scores(here, here, own.masked_fill(alone, inf))
         candidate = there & ((old > bar[..., 0]) | alone)

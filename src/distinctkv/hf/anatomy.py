@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from .errors import UnsupportedModelError, WrongModelError
 from .rotary import Rotary
+from .weights import difference, sample
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -20,12 +20,13 @@ KNOWN = ("gemma", "llama", "mistral", "phi3", "qwen2", "qwen3")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Anatomy:
-    """Attention modules in order, the rotary settings, and marks by which to know the model."""
+    """A model's attention modules in order, its rotary settings, and its sizes by name."""
 
+    model: nn.Module  # without its head
     attentions: tuple[nn.Module, ...]
     rotary: Rotary
     config: Any
-    identity: dict[str, Any]
+    sizes: dict[str, Any]
 
     def __deepcopy__(self, memo: object) -> Anatomy:
         """Shared by all copies of a cache: it belongs to the model."""
@@ -34,7 +35,12 @@ class Anatomy:
     @property
     def heads(self) -> int:
         """Key-value heads of each layer."""
-        return int(self.identity["kv_heads"])
+        return int(self.sizes["kv_heads"])
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Marks by which to know the model, as JSON: its sizes, and its weights as they are now."""
+        return {**self.sizes, "weights": sample(self.model)}
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Anatomy:
@@ -61,22 +67,27 @@ class Anatomy:
                 f"{len(rotaries)} rotary modules where 1 is needed; use a DynamicCache for it"
             )
         ordered = tuple(attentions[index] for index in range(n_layers))
-        return cls(ordered, Rotary(rotaries[0]), config, _identity(model))
+        return cls(model.base_model, ordered, Rotary(rotaries[0]), config, _sizes(config))
 
 
 def same_model(made_for: dict[str, Any], model: dict[str, Any], what: str, way_out: str) -> None:
     """Refuse what was made for a model with another shape or other weights."""
     for name, value in model.items():
-        if name != "sample" and made_for.get(name) != value:
+        if name != "weights" and made_for.get(name) != value:
             raise WrongModelError(
                 f"this {what} is for a model with {name} = {made_for.get(name)!r}, "
                 f"the model has {value!r}; {way_out}"
             )
-    ours, theirs = torch.tensor(model["sample"]), torch.tensor(made_for["sample"])
-    # As loose as bfloat16, so that one model in two precisions is one model.
-    if not torch.allclose(ours, theirs, rtol=2e-2, atol=1e-3 * float(ours.abs().max())):
+    if "weights" not in made_for:
         raise WrongModelError(
-            f"this {what} is for a model of this shape with other weights; {way_out}"
+            f"this {what} does not say for which weights it was made: an early version wrote it; "
+            "make it anew"
+        )
+    where = difference(made_for["weights"], model["weights"])
+    if where is not None:
+        raise WrongModelError(
+            f"this {what} is for a model of this shape with other weights: {where} differs (a "
+            f"model that was trained on, or has an adapter, is another one); {way_out}"
         )
 
 
@@ -101,12 +112,7 @@ def _check_attention(config: Any) -> None:  # noqa: ANN401 - configurations shar
         )
 
 
-def _identity(model: PreTrainedModel) -> dict[str, Any]:
-    config = model.config
-    weight = model.get_input_embeddings().weight.detach()
-    picks = torch.linspace(0, weight.shape[0] - 1, 32).long()
-    columns = torch.arange(32) % weight.shape[1]
-    sample = weight[picks.to(weight.device), columns.to(weight.device)].float().tolist()
+def _sizes(config: Any) -> dict[str, Any]:  # noqa: ANN401
     heads = config.num_attention_heads
     return {
         "model_type": config.model_type,
@@ -115,5 +121,4 @@ def _identity(model: PreTrainedModel) -> dict[str, Any]:
         "kv_heads": getattr(config, "num_key_value_heads", None) or heads,
         "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
         "vocabulary": config.vocab_size,
-        "sample": sample,
     }

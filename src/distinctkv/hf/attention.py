@@ -7,21 +7,49 @@ from __future__ import annotations
 from functools import cache
 from importlib.util import find_spec
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from .errors import UnsupportedModelError
+from .errors import UnsupportedModelError, WrongModelError
 from .slots import Slots
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from .cache import DistinctCache
+
 NAME = "distinctkv"
 WIDEST = 256  # keys and values of more numbers do not fit the kernel's tiles
-MARK = "_distinctkv_cache"  # on keys that a cache hands over, so that attention finds the cache
+
+
+class Handed:
+    """Keys that a cache hands to our attention, which models take for a tensor on the way.
+
+    A model that was never prepared has an attention of its own, which would read the new keys and
+    miss the rest. Whatever it does with these is refused, before anything has changed.
+    """
+
+    __slots__ = ("cache", "keys")
+
+    def __init__(self, cache: DistinctCache, keys: Tensor) -> None:
+        self.cache, self.keys = cache, keys
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Refuse a look at the shape, or what else it may be."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.__torch_function__()
+
+    @staticmethod
+    def __torch_function__(*_: object, **__: object) -> NoReturn:
+        """Refuse to be multiplied, or what else it may be."""
+        raise WrongModelError(
+            "this cache was made for another model, or for one of which a layer no longer attends "
+            f"by {NAME!r}; make a cache with distinct_cache(model)"
+        )
 
 
 def prepare(model: PreTrainedModel) -> None:
@@ -42,18 +70,17 @@ def prepare(model: PreTrainedModel) -> None:
 def attention(
     module: nn.Module,
     query: Tensor,
-    key: Tensor,
+    key: Tensor | Handed,
     value: Tensor,
     attention_mask: Tensor | None,
     dropout: float = 0.0,
     **options: object,
 ) -> tuple[Tensor, None]:
     """What models call: by way of the cache if the keys come from one of ours, else sdpa."""
-    cache = getattr(key, MARK, None)
-    if cache is None:
+    if not isinstance(key, Handed):
         return stock(module, query, key, value, attention_mask, dropout=dropout, **options)
-    out: Tensor = cache.attend(
-        module, query, key, value, attention_mask, dropout=dropout, **options
+    out: Tensor = key.cache.attend(
+        module, query, key.keys, value, attention_mask, dropout=dropout, **options
     )
     return out, None
 

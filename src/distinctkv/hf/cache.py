@@ -5,16 +5,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache
 
-from . import door, saving, summary
+from . import door, saving
 from .anatomy import Anatomy
-from .attention import MARK, NAME, read, stock
+from .attention import NAME, Handed, read, stock
+from .holding import Holding
 from .importance import received
 from .layer import DistinctLayer
 from .measuring import may_wait, measure
@@ -23,7 +22,7 @@ from .metric import Metric
 from .plan import Plan
 from .sizing import Sizing
 from .slots import Slots
-from .streams import Arrival, Outside, Streams
+from .streams import Arrival, Outside
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -32,10 +31,8 @@ if TYPE_CHECKING:
 BLOCK, BLOCK_ELSEWHERE = 16, 64
 
 
-class DistinctCache(Cache):  # type: ignore[misc]
+class DistinctCache(Holding):
     """Slots for the old tokens of a text, the newest tokens as they are; see `distinct_cache`."""
-
-    layers: list[DistinctLayer]
 
     def __init__(
         self, anatomy: Anatomy, plan: Plan, metric: Metric | None = None, *, trace: bool = False
@@ -50,7 +47,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
         self._forget()
 
     def _forget(self) -> None:
-        self.streams: Streams | None = None
+        self.streams = None
         self.sizing = Sizing(self.plan)
         self.arrival: Arrival | None = None
         self.window: Outside | None = None
@@ -59,8 +56,16 @@ class DistinctCache(Cache):  # type: ignore[misc]
         self.awaited: int | None = None
         self.cut = False  # a pass has changed some layers and not yet all
 
-    # What models call
+    def turn_at(self, frequencies: Tensor) -> None:
+        """Turn keys and queries back by these from now on, whatever the model reads meanwhile."""
+        self.frequencies = frequencies
+        rotary = self.anatomy.rotary.at(frequencies)
+        for layer in self.layers:
+            layer.rotary = rotary
 
+    # What models call; a compiled model steps outside for it, since sizes follow from the text
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def update(
         self,
         key_states: Tensor,
@@ -68,18 +73,17 @@ class DistinctCache(Cache):  # type: ignore[misc]
         layer_idx: int,
         *args: object,
         **kwargs: object,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor | Handed, Tensor]:
         """Hand new keys and values on to our attention, or hold them as a DynamicCache would."""
-        door.check_keys(self, key_states)
         layer = self.layers[layer_idx]
-        if self.anatomy.config._attn_implementation != NAME:
-            door.check_stock(self, layer, key_states.shape[2])
-        elif self.plan.merges or self.observes:
+        door.check_keys(self, layer, key_states)
+        if self.anatomy.config._attn_implementation == NAME:
             self.awaited = layer_idx
-            setattr(key_states, MARK, self)
-            return key_states, value_states
+            return Handed(self, key_states), value_states
+        door.check_stock(self, layer, key_states.shape[2])
         return layer.update(key_states, value_states)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def attend(
         self,
         module: nn.Module,
@@ -94,8 +98,13 @@ class DistinctCache(Cache):  # type: ignore[misc]
         **options: object,
     ) -> Tensor:
         """Attention of one layer, and then its new tokens into the cache."""
-        index, positions = door.check_caller(self, module, dropout, position_ids, options)
+        index = door.check_caller(self, module)
         layer, length = self.layers[index], key.shape[2]
+        if not (self.plan.merges or self.observes):
+            keys, values = layer.update(key, value)
+            asked = {"scaling": scaling, "dropout": dropout, **options}
+            return stock(module, query, keys, values, mask, **asked)[0]
+        positions = door.check_wishes(dropout, position_ids, options)
         arrival = door.admit(self, index, key, positions, mask)
         assert self.window is not None
         window = self.window.to(key.device)
@@ -149,7 +158,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
         if absorbs:
             assert first.real is not None
             padding = ~first.real[:, :columns]
-            thresholds = self.sizing.now(self)
+            thresholds = self.sizing.now(self, columns)
             opened = absorb_all(self.layers, columns, self.plan, thresholds, self.metric)
             self.sizing.note(opened.masked_fill(padding.to(opened.device), -1.0))
             self._share()
@@ -173,43 +182,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
         measure(self.layers)
         self._share()
 
-    # What is held
-
-    @property
-    def n_heads(self) -> int:
-        """Key-value heads of all layers."""
-        return self.anatomy.heads * len(self.layers)
-
-    def n_slots(self, stream: int) -> int:
-        """Slots of a stream, over all layers and heads."""
-        return sum(
-            int(layer.slots.lengths[stream].sum())
-            for layer in self.layers
-            if layer.slots is not None
-        )
-
-    def tokens(self, stream: int) -> int:
-        """Tokens of a stream, without padding."""
-        return 0 if self.streams is None else self.streams.seen - int(self.streams.pads[stream])
-
-    def outside(self, stream: int) -> int:
-        """Tokens of a stream that are not slots yet, without padding."""
-        return 0 if self.streams is None else self.streams.outside(stream, self.layers[0].outside)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory behind every tensor held."""
-        self._measure()
-        return summary.nbytes(self)
-
-    def summary(self, stream: int = 0) -> summary.Summary:
-        """What the cache holds; print it."""
-        self._measure()
-        return summary.summarise(self, stream)
-
-    def merged(self, tokens: Sequence[str], layer: int, head: int, stream: int = 0) -> str:
-        """Which tokens share a slot, as text; the cache must be made with ``trace=True``."""
-        return summary.merged(self, tokens, layer, head, stream)
+    # A file
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the cache to a safetensors file with a digest, whole or not at all."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-
-from ..policy import check_real
+from numbers import Real
 
 LENGTH = 1024  # tokens up to which a threshold is taken as it is
 HORIZON: float | None = None  # unless told
@@ -18,13 +17,15 @@ class Care:
     ``importance``: distances are multiplied by the attention that a token gets, to this power. It
     is measured from the queries that saw the token; 1 is what it would get if each looked at all
     tokens alike.
-    ``spare``: this part of the tokens, those with the most attention, are never merged.
+    ``spare``: this part of the tokens, those of a pass with the most attention, are never merged.
     ``cap``: a slot counts in attention as its tokens do, but as no more than this many.
     ``tighten``: beyond 1024 tokens the threshold falls with their number to this power.
     ``horizon``: so many tokens apart counts as a squared distance of 1, twice as many as 4: what
-    is said again much later has a slot of its own. Say ``Care(horizon=1024)``.
+    is said again much later has a slot of its own. Say ``Care(horizon=1024)``. At a threshold of 1
+    a word said again after just so many tokens joins, after one more it does not.
     ``attended``: the value of a slot is the mean of its tokens' values by the attention that each
-    got before it was merged, not the plain mean; this takes 4 bytes more for each slot.
+    got in all before it was merged, not the plain mean; this takes 4 bytes more for each slot. What
+    was merged soon weighs by the few queries that saw it, in units that grow with the text.
 
     >>> Care(tighten=0.5).threshold(2.0, 4096)
     1.0
@@ -41,21 +42,21 @@ class Care:
         """Refuse numbers that mean nothing."""
         for name in ("importance", "tighten"):
             power = getattr(self, name)
-            check_real(name, power)
+            check_number(name, power)
             if not 0 <= power <= 4:
                 raise ValueError(f"{name} must lie in [0, 4], got {power}; it is a power, 0 is off")
-        check_real("spare", self.spare)
+        check_number("spare", self.spare)
         if not 0 <= self.spare < 1:
             raise ValueError(f"spare must lie in [0, 1), got {self.spare}; 0.05 is one in twenty")
         if self.cap is not None:
-            check_real("cap", self.cap)
+            check_number("cap", self.cap)
             if not self.cap >= 1:
                 raise ValueError(
                     f"cap must be at least 1, got {self.cap}; 1 counts every slot once, None is off"
                 )
 
         if self.horizon is not None:
-            check_real("horizon", self.horizon)
+            check_number("horizon", self.horizon)
             if not 0 < self.horizon < inf:
                 raise ValueError(
                     f"horizon must be finite and greater than 0, got {self.horizon}; "
@@ -80,6 +81,12 @@ class Care:
     def threshold(self, threshold: float, tokens: int) -> float:
         """The threshold for a text of so many tokens."""
         return threshold * float(min(1.0, LENGTH / max(tokens, 1)) ** self.tighten)
+
+
+def check_number(name: str, number: object) -> None:
+    """Refuse what is no number; nan lies in no range, which is checked next."""
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise TypeError(f"{name} must be a number, got {number!r}")
 
 
 # What lost least of the settings in benchmarks/llm; for it attention is computed twice.

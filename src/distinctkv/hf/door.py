@@ -13,23 +13,31 @@ from .streams import Arrival, Streams
 
 if TYPE_CHECKING:
     from .cache import DistinctCache
+    from .holding import Holding
 
 NEVER = ("softcap", "s_aux", "sliding_window", "position_bias")  # attention that we do not do
 
 
-def check_keys(cache: DistinctCache, keys: Tensor) -> None:
+def check_keys(cache: DistinctCache, layer: DistinctLayer, keys: Tensor) -> None:
     """Refuse keys of another model, as far as keys can tell."""
-    if cache.awaited is not None:
-        layer, cache.awaited = cache.awaited, None
-        raise WrongModelError(
-            f"nobody attended to the keys of layer {layer}: another model uses this cache, or "
-            f"attention was set away from {NAME!r}; make a cache with distinct_cache(model)"
-        )
-    heads, size = cache.anatomy.heads, cache.anatomy.identity["head_dim"]
+    heads, size = cache.anatomy.heads, cache.anatomy.sizes["head_dim"]
     if keys.shape[1] != heads or keys.shape[3] != size:
         raise WrongModelError(
             f"keys of {keys.shape[1]} heads of {keys.shape[3]} came to a cache of {heads} of "
             f"{size}: another model uses it; make one with distinct_cache(model)"
+        )
+    _check_place(keys, layer)
+
+
+def _check_place(keys: Tensor, layer: DistinctLayer) -> None:
+    """Refuse keys of another type, or from another device, than those that are held."""
+    if not layer.is_initialized:
+        return
+    now, held = (keys.dtype, keys.device), (layer.keys.dtype, layer.keys.device)
+    if now != held:
+        raise WrongModelError(
+            f"keys are {now[0]} on {now[1]}, the cache holds {held[0]} on {held[1]}: the model was "
+            "moved; move it back, or reset() the cache and give the context again"
         )
 
 
@@ -43,19 +51,18 @@ def check_stock(cache: DistinctCache, layer: DistinctLayer, length: int) -> None
         )
 
 
-def check_caller(
-    cache: DistinctCache,
-    module: nn.Module,
-    dropout: float,
-    positions: Tensor | None,
-    options: dict[str, object],
-) -> tuple[int, Tensor]:
-    """The layer that attends, when it is the one whose keys were handed over, and positions."""
+def check_caller(cache: DistinctCache, module: nn.Module) -> int:
+    """The layer that attends, when it is the one whose keys were handed over."""
     index, cache.awaited = cache.awaited, None
     if index is None or module is not cache.anatomy.attentions[index]:
         raise WrongModelError(
             "this cache was made for another model; make one with distinct_cache(model)"
         )
+    return index
+
+
+def check_wishes(dropout: float, positions: Tensor | None, options: dict[str, object]) -> Tensor:
+    """The positions, when attention is asked for nothing that slots cannot do."""
     if dropout or positions is None:
         raise UnsupportedModelError(
             f"dropout is {dropout} and position_ids are {positions}; "
@@ -67,7 +74,7 @@ def check_caller(
             f"attention was asked for {' and '.join(wishes)}, which slots do not have; "
             "use a DynamicCache with this model"
         )
-    return index, positions
+    return positions
 
 
 def admit(
@@ -88,7 +95,7 @@ def admit(
     return arrival
 
 
-def check_whole(cache: DistinctCache) -> None:
+def check_whole(cache: Holding) -> None:
     """Refuse a cache of which a pass has changed some layers and not all."""
     if cache.cut:
         raise BrokenForwardError(
@@ -117,7 +124,9 @@ def _arrive(
     arrival = streams.admit(positions.to(key.device), mask, B, L)
     cache.turning = turning
     if cache.streams is None:
-        cache.streams, cache.frequencies = streams, frequencies
+        assert frequencies is not None  # a cache that has seen nothing has not seen them turn
+        cache.streams = streams
+        cache.turn_at(frequencies)
         cache.sizing.start(B)
     return arrival
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..extras import install
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -20,7 +22,7 @@ def draw(summary: Summary) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError("a figure needs matplotlib: pip install 'distinctkv[report]'") from error
+        raise ImportError(f"a figure needs matplotlib: {install('report')}") from error
 
     figure = Figure(figsize=(8.0, 4.6), layout="constrained")
     heads, layers, size = figure.subplots(

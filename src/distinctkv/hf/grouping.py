@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from .layer import DistinctLayer
@@ -43,6 +44,12 @@ class Group:
     def lengths(self) -> Tensor:
         """Slots of each of them, (N,), beside the slots."""
         return self.held.bounds().diff().long()
+
+    def tokens(self) -> Tensor:
+        """Tokens in the slots of each of them, (N,)."""
+        held = self.held
+        none = torch.zeros(self.n_heads, dtype=torch.int64, device=self.device)
+        return none.index_add_(0, held.rows(), held.counts.long())
 
     def scale(self) -> Scale:
         """The metric of each of them."""

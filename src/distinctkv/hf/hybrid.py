@@ -1,8 +1,11 @@
 """`HybridLM` as a model of transformers: its config, `save_pretrained`, `generate`, a loss.
 
-A layer of the config is the name of a mixer, or that name with settings in plain JSON:
+A layer of the config is the name of a mixer, or that name with settings in plain JSON (`mixers`):
 ``{"mixer": "distinct", "heads": {"count": 2, "size": 32}, "tau": 0.15}``. The logits are products
 with the embedding, so there is one matrix and nothing to tie.
+
+Importing this module, and nothing else of distinctkv, tells `AutoConfig` and `AutoModelForCausalLM`
+of the model, so that they load what was saved.
 """
 
 # B streams, L tokens, V tokens of the vocabulary
@@ -12,25 +15,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from transformers import PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from ..nn import Heads, HybridLM, Reading, WriteGate
-from ..nn.hybrid import MIXERS, ModelState
-from ..nn.mixer import Mixer
+from ..nn import HybridLM
+from ..nn.hybrid import ModelState
 from ..nn.watching import distinct_layers
-from ..policy import Concentration
 from .errors import WrongModelError
+from .mixers import Layer, mixer
 
-Layer = str | Mapping[str, Any]
+# Names that others have for ours; passed over, they would leave another model.
+OTHER_WORDS = {"width": "hidden_size", "vocabulary": "vocab_size", "layer": "layers"}
+# What a forward may be asked for and does not do, and what does.
+LOSS = ("num_items_in_batch", "ignore_index", "shift_labels")  # words of transformers' loss
+NOT_HERE = {
+    "output_hidden_states": "register a forward hook on the modules of model.model.blocks",
+    "output_attentions": "slots are read without a matrix of weights",
+    "inputs_embeds": "give input_ids",
+}
 SILENT = -100  # the label of a token at which nothing is asked
 
 
 class HybridConfig(PretrainedConfig):  # type: ignore[misc]
-    """Sizes of a `HybridLM`, and its layers from first to last.
+    """Sizes of a `HybridLM`, and its layers from first to last (`mixers` has their settings).
+
+    ``expand`` is that of `HybridLM`: 0 for no network on each token. All else goes to transformers.
 
     >>> HybridConfig(vocab_size=97, hidden_size=64, layers=["mamba2", "distinct"]).layers
     ['mamba2', 'distinct']
@@ -46,9 +57,18 @@ class HybridConfig(PretrainedConfig):  # type: ignore[misc]
         expand: int = 0,
         **known_to_transformers: Any,  # noqa: ANN401
     ) -> None:
+        for word in OTHER_WORDS.keys() & known_to_transformers:
+            raise ValueError(f"a config has no {word!r}; here it is {OTHER_WORDS[word]!r}")
+        if isinstance(layers, str) or not layers:
+            raise ValueError(f"layers must be a list of 1 layer or more, got {layers!r}")
+        if min(vocab_size, hidden_size) < 1 or expand < 0:
+            raise ValueError(
+                "vocab_size and hidden_size must be at least 1 and expand 0 or more, got "
+                f"{vocab_size}, {hidden_size} and {expand}"
+            )
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
-        self.layers = [layer if isinstance(layer, str) else dict(layer) for layer in layers]
+        self.layers = [dict(layer) if isinstance(layer, Mapping) else layer for layer in layers]
         self.num_hidden_layers = len(self.layers)
         self.expand = expand
         super().__init__(**known_to_transformers)
@@ -83,6 +103,7 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     Padding, where ``attention_mask`` is 0, is as if it were not there; give `generate` prompts
     that are padded on the left.
 
+    >>> import torch
     >>> model = HybridForCausalLM(HybridConfig(16, 32, ["distinct"])).eval()
     >>> model.generate(torch.tensor([[3, 1, 2]]), max_new_tokens=4, do_sample=False).shape
     torch.Size([1, 7])
@@ -99,6 +120,8 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         layers = [mixer(layer, width) for layer in config.layers]
         self.model = HybridLM(config.vocab_size, width, layers, expand=config.expand)
         self.post_init()
+        # Of keys: many batches add up in it. Said late, since old versions know modules only.
+        self._keep_in_fp32_modules_strict = {"mean"}
 
     @classmethod
     def from_pretrained(cls, *args: Any, **settings: Any) -> Any:  # noqa: ANN401
@@ -138,6 +161,7 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         Labels are the tokens themselves, -100 where nothing is asked; each is the answer of the
         token before it. A cache is made and given back if ``use_cache`` says so.
         """
+        self._refuse(for_the_loss, past_key_values)
         if past_key_values is None and use_cache:
             past_key_values = HybridCache(self.model.start(len(input_ids)))
         state = None if past_key_values is None else past_key_values.state
@@ -148,14 +172,33 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         found = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
         return found.to_tuple() if return_dict is False else found
 
+    def _refuse(self, settings: Mapping[str, Any], cache: object) -> None:
+        """Raise for what would otherwise be passed over, or fail in words of Python's own."""
+        settings = {name: value for name, value in settings.items() if value is not None}
+        for name, instead in NOT_HERE.items():
+            asked = settings.pop(name, getattr(self.config, name, None))
+            if asked is not None and asked is not False:
+                raise ValueError(f"this model takes no {name}; {instead}")
+        if unknown := sorted(set(settings) - set(LOSS)):
+            raise TypeError(
+                f"forward takes no {unknown[0]!r}; beside input_ids, attention_mask, "
+                f"past_key_values, labels, use_cache and return_dict it takes {', '.join(LOSS)}"
+            )
+        if cache is not None and not isinstance(cache, HybridCache):
+            raise TypeError(
+                f"the cache of this model is a HybridCache, got a {type(cache).__name__}; leave "
+                "past_key_values out, or give back that of an earlier call"
+            )
+
     def _loss(self, logits: Tensor, labels: Tensor, settings: Mapping[str, Any]) -> Tensor:
         """Cross entropy of the next tokens, and what teaches the write gates."""
         loss: Tensor = self.loss_function(
             logits, labels, vocab_size=self.config.vocab_size, **settings
         )
-        asked = nn.functional.pad(labels[:, 1:] != SILENT, (0, 1))
-        for layer in distinct_layers(self.model).values():
-            loss = loss + layer.write_loss(asked)
+        if self.training:
+            asked = nn.functional.pad(labels[:, 1:] != SILENT, (0, 1))
+            for layer in distinct_layers(self.model).values():
+                loss = loss + layer.write_loss(asked)
         return loss
 
     def prepare_inputs_for_generation(
@@ -167,6 +210,7 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         **unused: Any,  # noqa: ANN401
     ) -> dict[str, Any]:
         """The tokens that the cache has not seen."""
+        self._refuse({}, past_key_values)
         seen = 0 if past_key_values is None else past_key_values.n_tokens
         if seen >= input_ids.shape[1]:
             raise ValueError(
@@ -190,31 +234,12 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
 
 
 def _padding(attention_mask: Tensor | None, L: int) -> Tensor | None:
-    """Which of the last L tokens are real, or None if all are; one new token always is."""
-    if attention_mask is None or L == 1:
+    """Which of the last L tokens are real, or None if all are."""
+    if attention_mask is None:
         return None
     real = attention_mask[:, -L:].bool()
     return None if bool(real.all()) else real
 
 
-def mixer(layer: Layer, width: int) -> Mixer[Any]:
-    """The layer that a line of the config describes.
-
-    >>> float(mixer({"mixer": "distinct", "tau": 0.2}, 32).tau)
-    0.2
-    """
-    given: dict[str, Any] = {"mixer": layer} if isinstance(layer, str) else dict(layer)
-    name = given.pop("mixer", None)
-    if name not in MIXERS:
-        raise ValueError(f"there is no mixer {name!r}; there are {', '.join(MIXERS)}")
-    if "heads" in given:
-        given["heads"] = Heads(**given["heads"])
-    if "reading" in given:
-        given["reading"] = Reading(**given["reading"])
-    if "tau" in given:
-        given["concentration"] = Concentration.fixed(given.pop("tau"))
-    if "slot_dtype" in given:
-        given["slot_dtype"] = getattr(torch, given["slot_dtype"])
-    if given.pop("gate", False):
-        given["gate"] = WriteGate(width)
-    return MIXERS[name](width, **given)
+AutoConfig.register(HybridConfig.model_type, HybridConfig, exist_ok=True)
+AutoModelForCausalLM.register(HybridConfig, HybridForCausalLM, exist_ok=True)

@@ -9,7 +9,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from .attention import bias, visible
+from .attention import bias, takes, visible
 from .care import Care
 from .slots import Slots
 
@@ -33,6 +33,11 @@ def received(
     """
     B, H, R, _ = keys.shape
     G, L = query.shape[1] // H, query.shape[2]
+    if takes(query, keys, keys, slots):
+        from . import receiving
+
+        weight = seen * real[:, R - L :]
+        return receiving.received(query, keys, real, weight, slots, scaling, cap)
     got = torch.zeros(B, H, R, device=query.device)
     logs = bias(slots.counts, cap)
     for b, heads in enumerate(slots.segments()):
@@ -52,10 +57,18 @@ def received(
     return got
 
 
-def weights(got: Tensor, asked: Tensor, care: Care, rest: Tensor | None = None) -> Tensor:
+def weights(
+    got: Tensor,
+    asked: Tensor,
+    care: Care,
+    rest: Tensor | None = None,
+    before: Tensor | float = 0.0,
+) -> Tensor:
     """By what to multiply the distances of (..., H, L) tokens that ``asked`` (..., L) queries saw.
 
     Infinite for a token that is spared; of (..., H, L) tokens that are not the ``rest``, none is.
+    As many are spared as of the rest and (...) tokens of all heads ``before`` them would be, less
+    what was spared of those: in small passes the part is met too.
 
     >>> got = torch.tensor([[8.0, 1.0, 2.0]])
     >>> weights(got, torch.tensor([2, 1, 2]), Care(importance=0.5, spare=0.1))
@@ -66,10 +79,12 @@ def weights(got: Tensor, asked: Tensor, care: Care, rest: Tensor | None = None) 
     if not care.spare:
         return heavy
     rest = torch.ones_like(mean, dtype=torch.bool) if rest is None else rest
-    spared = (care.spare * rest.flatten(-2).sum(-1, keepdim=True).double()).ceil()
+    before = torch.as_tensor(before, dtype=torch.float64, device=rest.device)
+    after = before + rest.flatten(-2).sum(-1)
+    spared = (care.spare * after).ceil() - (care.spare * before).ceil()
     order = mean.masked_fill(~rest, -1.0).flatten(-2).argsort(-1, descending=True)
     ranks = torch.arange(order.shape[-1], device=order.device).expand_as(order)
-    first = torch.zeros_like(order).scatter(-1, order, ranks) < spared
+    first = torch.zeros_like(order).scatter(-1, order, ranks) < spared[..., None]
     return heavy.masked_fill(first.view_as(heavy), inf)
 
 

@@ -94,9 +94,11 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
         left = slice(outside - remove)
         self.keys, self.values = self.keys[:, :, left].clone(), self.values[:, :, left].clone()
         if self.positions is not None and self.real is not None:
+            before = self.asking()[:, left].clamp(min=1)
             self.positions, self.real = self.positions[:, left], self.real[:, left]
-        if self.got is not None:
-            self.got = self.got[..., left].clone()
+            if self.got is not None:
+                # Some of it came from queries that are gone: what is left is as much from each.
+                self.got = self.got[..., left] * (self.asking() / before)[:, None]
         self.seen -= remove
 
     def select(self, streams: Tensor) -> None:
@@ -135,6 +137,11 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
     def outside(self) -> int:
         """Columns that are not slots yet."""
         return int(self.keys.shape[-2]) if self.is_initialized else 0
+
+    def asking(self) -> Tensor:
+        """How many queries have seen each token of the window, (B, R): those from it on."""
+        assert self.real is not None
+        return self.real.flip(1).cumsum(1).flip(1)
 
     def window(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The window with new tokens at its end."""

@@ -57,14 +57,21 @@ def calibrate(
     texts: Iterable[str] | Iterable[Tensor],
     tokenizer: Any = None,  # noqa: ANN401 - any callable of transformers' kind
 ) -> Metric:
-    """The metric of a model, from its queries and values on some texts, or on their token ids."""
+    """The metric of a model, from its queries and values on some texts, or on their token ids.
+
+    A few pages are enough; fewer tokens than a key has numbers are refused.
+    """
+    if isinstance(texts, str) or (isinstance(texts, Tensor) and texts.dim() < 2):
+        raise TypeError(f"texts must be several, got one {type(texts).__name__}; say [text]")
     anatomy = Anatomy.of(model)
     prepare(model)
     total: list[Moments] | None = None
+    n_tokens, least = 0, int(anatomy.sizes["head_dim"])
     for text in texts:
         ids = _ids(text, tokenizer).to(model.device)
         if ids.shape[1] == 0:
             raise ValueError(f"the text {text!r} has no tokens; leave it out")
+        n_tokens += ids.shape[1]
         cache = DistinctCache(anatomy, Plan(kept=1.0))
         cache.observes = True
         model(ids, past_key_values=cache, use_cache=True)
@@ -72,6 +79,11 @@ def calibrate(
         total = seen if total is None else [a.plus(b) for a, b in zip(total, seen, strict=True)]
     if total is None:
         raise ValueError("there are no texts to calibrate with; give a few pages of your own")
+    if n_tokens < least:
+        raise ValueError(
+            f"the texts have {n_tokens} tokens, keys have {least} numbers: so few queries do not "
+            "say which of them count; give a few pages of your own"
+        )
     return Metric.of(total, anatomy)
 
 

@@ -9,12 +9,14 @@ wait until the tokens are absorbed, as long as they are few.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from .metric import Moments
+from .metric import Moments, products
+from .rotary import Rotary
 
 if TYPE_CHECKING:
     from .layer import DistinctLayer
@@ -53,23 +55,43 @@ def _batches(layers: Sequence[DistinctLayer]) -> Iterator[list[DistinctLayer]]:
 
 def _measure(layers: Sequence[DistinctLayer]) -> None:
     first = layers[0]
-    query = torch.stack([torch.cat(layer.asked, 2) for layer in layers])  # (N, B, H G, L, D)
-    L = query.shape[3]
+    queries = [_joined(layer.asked) for layer in layers]  # (B, H G, L, D) each
+    L = queries[0].shape[2]
     assert first.positions is not None
     assert first.real is not None
     positions, real = first.positions[:, -L:], first.real[:, -L:]
     values = torch.stack([layer.values[:, :, -L:] for layer in layers])
-    step = max(1, _most(query) // (4 * query[..., 0, :].numel()))
-    for start in range(0, L, step):
-        part = slice(start, start + step)
-        there = real[:, None, part]
-        queries = first.rotary.unrotate(query[..., part, :], positions[:, None, part], there)
-        found = Moments.of(queries, values[..., part, :], real[:, part], first.scaling)
-        for layer, query_sums, value_sums in zip(layers, found.queries, found.values, strict=True):
-            here = Moments(query_sums, value_sums, found.count)
-            layer.moments = here if layer.moments is None else layer.moments.plus(here)
-    for layer in layers:
+    each = _products(queries, first.rotary, positions, real)
+    found = Moments.of(each, values, real, first.scaling)
+    for layer, query_sums, value_sums in zip(layers, found.queries, found.values, strict=True):
+        here = Moments(query_sums, value_sums, found.count)
+        layer.moments = here if layer.moments is None else layer.moments.plus(here)
         layer.asked = []
+
+
+def _products(queries: list[Tensor], rotary: Rotary, positions: Tensor, real: Tensor) -> Tensor:
+    """Sums of q q' of the queries of each layer, turned back, (N, B, H G, D, D)."""
+    if queries[0].is_cuda and find_spec("triton") is not None:
+        from . import gathering
+
+        cos, sin = rotary.turns(positions)
+        if gathering.takes(queries[0], cos):
+            with torch.cuda.device(real.device):
+                return torch.stack([gathering.products(one, cos, sin, real) for one in queries])
+    query = torch.stack(queries)
+    step = max(1, _most(query) // (4 * query[..., 0, :].numel()))
+    total: Tensor | float = 0.0
+    for start in range(0, query.shape[3], step):
+        part = slice(start, start + step)
+        where = positions[:, None, part], real[:, None, part]
+        total = total + products(rotary.unrotate(query[..., part, :], *where))
+    assert isinstance(total, Tensor)
+    return total
+
+
+def _joined(asked: list[Tensor]) -> Tensor:
+    """Queries one after the other; no copy of what came at once."""
+    return asked[0] if len(asked) == 1 else torch.cat(asked, 2)
 
 
 def _most(query: Tensor) -> int:

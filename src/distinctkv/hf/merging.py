@@ -69,13 +69,15 @@ def _absorb(group: Group, columns: int, plan: Plan, thresholds: Sequence[float |
 def _weights(group: Group, plan: Plan, rest: Tensor) -> Tensor | None:
     """What the tokens weigh, (N, L), where attention makes them differ."""
     got = [layer.got for layer in group.layers if layer.got is not None]
-    real = group.layers[0].real
-    if not got or real is None or not plan.care.weighs:
+    if not got or not plan.care.weighs:
         return None
     L = rest.shape[1]
-    asked = real.flip(1).cumsum(1).flip(1)[:, :L]
+    asked = group.layers[0].asking()[:, :L]
     rest = group.each(rest)
-    weight = weights(torch.stack(got)[..., :L], asked, plan.care, rest)
+    # Every token is counted in one slot of each head; sinks were never to be spared.
+    before = (group.tokens() - plan.sinks).clamp(min=0)
+    before = group.each(before).sum(-1)
+    weight = weights(torch.stack(got)[..., :L], asked, plan.care, rest, before)
     return torch.where(rest, weight, 1.0).flatten(0, 2)
 
 
@@ -96,7 +98,10 @@ def _tokens(group: Group, columns: int, plan: Plan, weight: Tensor | None) -> Sl
 
 
 def _got(group: Group, columns: int) -> Tensor:
-    """Attention that the oldest tokens got, (N L,), never nothing: it is divided by."""
+    """Attention that the oldest tokens got, (N L,), never nothing: it is divided by.
+
+    A sum over the queries that saw them, not a mean: a mean lost more, see `Care`.
+    """
     got = [layer.got[..., :columns] for layer in group.layers if layer.got is not None]
     return torch.stack(got).flatten().clamp(min=LEAST)
 

@@ -67,15 +67,15 @@ class Moments:
         )
 
     @classmethod
-    def of(cls, queries: Tensor, values: Tensor, real: Tensor, scaling: float) -> Self:
-        """Of (..., B, H G, L, D) unrotated queries and (..., B, H, L, C) values of real tokens.
+    def of(cls, each: Tensor, values: Tensor, real: Tensor, scaling: float) -> Self:
+        """Of `products` (..., B, H G, D, D) of queries and (..., B, H, L, C) values.
 
-        ``real`` (B, L) says which are text; the queries of others are zeros. With layers in front
-        the moments have them in front.
+        ``real`` (B, L) says which tokens are text; the queries of others were zeros. With layers in
+        front the moments have them in front.
         """
-        D = queries.shape[-1]
-        each = _products(queries).view(*values.shape[:-2], -1, D, D)
-        rows, columns = _triangle(D, queries.device)
+        D = each.shape[-1]
+        each = each.view(*values.shape[:-2], -1, D, D)
+        rows, columns = _triangle(D, each.device)
         moment = each.sum(-3)[..., rows, columns] * (scaling**2 / each.shape[-3])
         kind = torch.promote_types(values.dtype, torch.float32)
         sizes = torch.linalg.vector_norm(values, dim=-1, dtype=kind).double().square()
@@ -84,7 +84,7 @@ class Moments:
     def add(self, queries: Tensor, values: Tensor, real: Tensor, scaling: float) -> None:
         """Take in (B, H G, L, D) unrotated queries and (B, H, L, C) values of ``real`` tokens."""
         queries = torch.where(real[:, None, :, None], queries.float(), 0.0)
-        total = self.plus(Moments.of(queries, values, real, scaling))
+        total = self.plus(Moments.of(products(queries), values, real, scaling))
         self.queries, self.values, self.count = total.queries, total.values, total.count
 
     def plus(self, other: Moments) -> Moments:
@@ -155,8 +155,8 @@ class Metric:
         )
 
 
-def _products(queries: Tensor) -> Tensor:
-    """Sums of q q' over (..., L, D) queries, (..., D, D) in float64.
+def products(queries: Tensor) -> Tensor:
+    """Sums of q q' over (..., L, D) unrotated queries, (..., D, D) in float64.
 
     Each block of each head is a product by itself: there are more of them than processors.
     """

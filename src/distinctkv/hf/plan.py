@@ -6,8 +6,10 @@ from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import Any, Self
 
-from ..policy import Concentration, check_real
-from .care import Care
+from ..policy import Concentration
+from .care import Care, check_number
+
+SIZES = ("threshold", "kept", "budget", "surprise")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +18,8 @@ class Plan:
 
     ``threshold``: a token opens a slot when its squared distance from every slot is greater. It is
     in units of attention error, so one number serves every layer and head.
-    ``kept``: the part of the tokens to hold; the threshold is searched for.
+    ``kept``: the part of the tokens to hold, at every moment; the threshold is searched for, and
+    anew as more of a text comes.
     ``budget``: tokens' worth to hold for each head, in the mean over layers and heads.
     ``surprise``: a threshold, and a budget that grows while slots open; least used slots go.
 
@@ -36,8 +39,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse numbers for which a cache means nothing."""
-        sizes = ("threshold", "kept", "budget", "surprise")
-        ways = [name for name in sizes if getattr(self, name) is not None]
+        ways = [name for name in SIZES if getattr(self, name) is not None]
         if len(ways) > 1:
             raise ValueError(f"a cache is sized in one way, got {' and '.join(ways)}; choose one")
         if not ways:
@@ -45,14 +47,14 @@ class Plan:
         for name in ("sinks", "recent"):
             _check_count(name, getattr(self, name), least=0)
         if self.threshold is not None:
-            check_real("threshold", self.threshold)
+            check_number("threshold", self.threshold)
             if not 0 <= self.threshold < inf:
                 raise ValueError(
                     f"threshold must be finite and 0 or more, got {self.threshold}; "
                     "to merge nothing say kept=1.0"
                 )
         if self.kept is not None:
-            check_real("kept", self.kept)
+            check_number("kept", self.kept)
             if not 0 < self.kept <= 1:
                 raise ValueError(
                     f"kept must lie in (0, 1], got {self.kept}; 0.25 holds a quarter, 1 all"
@@ -89,6 +91,20 @@ class Plan:
                 f"base must be at least sinks + recent + 1 = {least}, got {surprise.base}; "
                 "these tokens are held whatever the budget"
             )
+        if surprise.base == inf:
+            raise ValueError(
+                "base must be finite, got inf: without a bound nothing is evicted; say "
+                "Concentration.surprise(tau=1.0, base=64, gain=512), or threshold=1.0 for none"
+            )
+
+    @property
+    def way(self) -> str:
+        """How the cache is sized, as it was said.
+
+        >>> Plan(kept=0.25).way
+        'kept=0.25'
+        """
+        return next(f"{n}={getattr(self, n)}" for n in SIZES if getattr(self, n) is not None)
 
     @property
     def merges(self) -> bool:

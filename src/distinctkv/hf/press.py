@@ -26,7 +26,7 @@ from transformers.masking_utils import sdpa_mask
 
 from .attention import bias, stock, visible
 from .cache import DistinctCache
-from .care import Care
+from .care import Care, check_number
 from .making import distinct_cache
 from .metric import Metric
 
@@ -83,11 +83,20 @@ class DistinctPress:
 
     def cache(self, model: PreTrainedModel) -> DistinctCache:
         """The cache that does the work."""
-        kept = None if self.compression_ratio is None else 1 - self.compression_ratio
+        kept = None if self.compression_ratio is None else 1 - self._ratio(self.compression_ratio)
         sizes: dict[str, Any] = {"sinks": self.sinks, "recent": self.recent}
         return distinct_cache(
             model, self.threshold, kept=kept, care=self.care, metric=self.metric, **sizes
         )
+
+    @staticmethod
+    def _ratio(ratio: float) -> float:
+        check_number("compression_ratio", ratio)
+        if not 0 <= ratio < 1:
+            raise ValueError(
+                f"compression_ratio must lie in [0, 1), got {ratio}; 0.75 holds a quarter, 0 all"
+            )
+        return ratio
 
 
 def press(distinct: DistinctCache, plain: DynamicCache) -> None:

@@ -43,6 +43,7 @@ def read(
     B, H, R, D = keys.shape
     L, E = query.shape[2], values.shape[3]
     G = query.shape[1] // H
+    _check(query, keys, values, real, slots)
     N, n_rows, wide = B * H, G * L, max(D, E) > 128
     query = query if query.stride(3) == 1 else query.contiguous()
     out = values.new_empty(B, L, H * G, E)
@@ -66,6 +67,25 @@ def read(
     if P > 1:
         _join[(N * n_rows,)](*shares, out, H, L, **sizes, num_warps=1)
     return out.transpose(1, 2)
+
+
+def _check(query: Tensor, keys: Tensor, values: Tensor, real: Tensor, slots: Slots) -> None:
+    """Refuse shapes that do not fit, for a kernel would read beyond them; looks at no number."""
+    B, H, R, D = keys.shape
+    fits = (
+        query.dim() == 4
+        and (query.shape[0], query.shape[1] % H, query.shape[3]) == (B, 0, D)
+        and query.shape[2] <= R
+        and (values.shape[:3], real.shape, slots.lengths.shape) == ((B, H, R), (B, R), (B, H))
+        and (slots.keys.shape[1], slots.values.shape[1]) == (D, values.shape[3])
+        and len(slots.keys) == len(slots.values) == len(slots.counts)
+    )
+    if not fits:
+        shapes = [tuple(part.shape) for part in (query, keys, values, real, slots.lengths)]
+        raise ValueError(
+            "queries (B, H G, L, D), keys (B, H, R, D), values (B, H, R, E), a mask (B, R) and "
+            f"lengths (B, H) must fit each other, got {shapes}; the window is all R columns"
+        )
 
 
 def _width(size: int) -> int:

@@ -11,24 +11,40 @@ from torch import Tensor, nn
 
 from .errors import PositionError
 
+MOVED = (
+    "moved as the text grew",
+    "keep below original_max_position_embeddings, or give the whole context in one forward pass",
+)
+CHANGED = (
+    "are not what they were",
+    "use the model with its old rope settings and dtype, or reset() the cache",
+)
+
 
 class Rotary:
     """The rotary settings of a model, read from its own module and never changed by us.
 
-    The frequencies are those of the last forward pass. Some kinds of scaling move them when the
-    text grows; keys of two settings cannot be compared, so a cache keeps watch.
+    The frequencies are those of the model's last forward pass, which may have been over another
+    text: some kinds of scaling move them when a text grows. Keys of two settings cannot be
+    compared, so a cache keeps watch, and turns back `at` the frequencies that it began with.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, known: Tensor | None = None) -> None:
+        self.module, self.known = module, known
 
     def __deepcopy__(self, memo: object) -> Rotary:
         """Shared by all copies of a cache: it belongs to the model."""
         return self
 
+    def at(self, known: Tensor) -> Rotary:
+        """The same with frequencies that stay as they are."""
+        return Rotary(self.module, known)
+
     @property
     def frequencies(self) -> Tensor:
         """Radians by which one position turns each pair of numbers, (R / 2,)."""
+        if self.known is not None:
+            return self.known
         frequencies: Tensor = self.module.inv_freq  # type: ignore[assignment]
         return frequencies.detach().float()
 
@@ -38,10 +54,10 @@ class Rotary:
         if known is None:
             return now.clone()
         if now is not known and not torch.equal(now, known.to(now.device)):
+            why, way_out = MOVED if self.moves else CHANGED
             raise PositionError(
-                f"the rotary frequencies of rope type {self.kind!r} moved as the text grew, and "
-                "slots were made with the old ones; keep below "
-                "original_max_position_embeddings, or give the whole context in one forward pass"
+                f"the rotary frequencies of rope type {self.kind!r} {why}, and "
+                f"slots were made with the old ones; {way_out}"
             )
         return known
 
@@ -50,23 +66,31 @@ class Rotary:
         """The rope type, as transformers names it."""
         return str(getattr(self.module, "rope_type", "default"))
 
+    @property
+    def moves(self) -> bool:
+        """Whether the model changes its frequencies with the length of what it reads."""
+        return "dynamic" in self.kind or self.kind == "longrope"
+
+    def turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines (..., L, R / 2) that turn back the (..., L) positions."""
+        # As the model computes it, in float32; once for all heads and layers at a position.
+        angles = positions[..., None].float() * self.frequencies.to(positions.device)
+        scale = float(getattr(self.module, "attention_scaling", 1.0))
+        cos, sin = angles.cos(), angles.sin_()
+        return (cos, sin) if scale == 1.0 else (cos / scale, sin / scale)
+
     def unrotate(self, keys: Tensor, positions: Tensor, real: Tensor | None = None) -> Tensor:
         """(..., L, D) keys or queries without the turn of their (..., L) positions, in float32.
 
         Zeros for what is not ``real``, of the shape of the positions.
         """
-        # As the model computes it, in float32; once for all heads and layers at a position.
-        angles = positions[..., None].float() * self.frequencies.to(keys.device)
-        scale = float(getattr(self.module, "attention_scaling", 1.0))
-        cos, sin = angles.cos(), angles.sin_()
-        if scale != 1.0:
-            cos, sin = cos / scale, sin / scale
+        cos, sin = self.turns(positions.to(keys.device))
         if keys.is_cuda and find_spec("triton") is not None:
             from .turning import unturn
 
             with torch.cuda.device(keys.device):
                 return unturn(keys, cos, sin, real)
-        half = angles.shape[-1]
+        half = cos.shape[-1]
         first, second = keys[..., :half], keys[..., half : 2 * half]
         # Each number is read as it is and written once or twice: this is a pass over all tokens.
         made = torch.empty(keys.shape, dtype=torch.float32, device=keys.device)

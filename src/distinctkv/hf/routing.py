@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ..nn.kernels.halves import halves, product
 from ..nn.kernels.settle import rounds
+from .allocation import TIE
 from .seeking import apart, search, seek
 
 PART = 1024  # tokens between two searches
@@ -64,7 +65,9 @@ class Table:
         held = (self.highs, self.lows, self.sizes, self.places)
         highs, lows, sizes, places = held if last else (t.clone() for t in held)
         own = sizes[:, self.S :]
-        bars = torch.ldexp(reach.float(), 2 * self.power[:, None]) - own
+        near = torch.ldexp(reach.float(), 2 * self.power[:, None])
+        length = own + places[:, self.S :].square() if self.beside else own
+        bars = near + TIE * (near + length) - own
         alone = reach < 0
         bars = bars.clamp(max=torch.finfo(torch.float32).max).masked_fill(alone, -inf)
         bars = bars.masked_fill(~self.present, inf)

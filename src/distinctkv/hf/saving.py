@@ -57,11 +57,12 @@ def load(path: str | os.PathLike[str], model: PreTrainedModel) -> DistinctCache:
 
     arrays, state = snapshot.load(path, KIND)
     anatomy = Anatomy.of(model)
-    same_model(state["model"], anatomy.identity, "saved cache", "load it with the model it was for")
+    identity = anatomy.identity
+    same_model(state["model"], identity, "saved cache", "load it with the model it was for")
     tensors = {name: _tensor(array, state["types"][name]) for name, array in arrays.items()}
     metric = None
     if "factors" in tensors:
-        metric = Metric(tensors["factors"], tensors["sizes"], anatomy.identity)
+        metric = Metric(tensors["factors"], tensors["sizes"], identity)
     cache = DistinctCache(anatomy, Plan.of(state["plan"]), metric, trace=state["trace"])
     for index, layer in enumerate(cache.layers):
         device = next(anatomy.attentions[index].parameters()).device
@@ -72,11 +73,18 @@ def load(path: str | os.PathLike[str], model: PreTrainedModel) -> DistinctCache:
         device = cache.layers[0].keys.device
         pads, last = tensors["pads"].to(device), tensors["last"].to(device)
         cache.streams = Streams(state["seen"], pads, last)
-        cache.frequencies = anatomy.rotary.check(tensors["frequencies"])
+        cache.turn_at(_frequencies(tensors["frequencies"], anatomy))
     cache.sizing.thresholds = state["thresholds"]
     cache.sizing.temperatures = state["temperatures"]
     prepare(model)
     return cache
+
+
+def _frequencies(known: Tensor, anatomy: Anatomy) -> Tensor:
+    """Those that were saved; where the model's own move, its next pass tells whether they fit."""
+    rotary = anatomy.rotary
+    known = known.to(rotary.frequencies.device)
+    return known if rotary.moves else rotary.check(known)
 
 
 def held(layer: DistinctLayer) -> dict[str, Tensor]:

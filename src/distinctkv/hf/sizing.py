@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import warnings
 from dataclasses import dataclass, field
-from itertools import count
-from math import exp, inf, log
-from typing import TYPE_CHECKING, NamedTuple
+from math import ceil
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,17 +15,16 @@ from torch import Tensor
 from .coarsening import Regrouping, evict_least_used
 from .grouping import Group, groups
 from .plan import Plan
+from .searching import LEAST, MOST, search, walk
 
 if TYPE_CHECKING:
     from .cache import DistinctCache
 
-CLOSE = 0.98  # a search ends when this part of the slots allowed is used
-ROUGH = 0.95  # the same of a search that only guesses where to begin,
+ROUGH = 0.95  # how close a search comes that only guesses where to begin,
 EVERY = 4  # in one layer of so many, where there are
 WORTH = 2**20  # slots
-FAR = 16.0  # a search goes no further than by this factor at a time,
-LEAST, MOST = 1e-9, 1e12  # and not beyond these thresholds
-LITTLE = 0.9  # less than this part of what may be held is too little,
+MANY = 0.25  # tokens that come at a time are many if they are this part of the slots of a head
+LITTLE = 0.95  # less than this part of what may be held is too little,
 SLACK = 0.95  # a budget that is met again and again is met with some room
 
 
@@ -38,6 +36,7 @@ class Sizing:
     thresholds: list[float | None] = field(default_factory=list)
     temperatures: list[float] = field(default_factory=list)
     opened: Tensor | None = None  # (B, L) heads of all layers that opened a slot, this pass
+    anew: set[int] = field(default_factory=set)  # streams whose threshold this pass is to find
 
     def start(self, batch: int) -> None:
         """Nothing seen."""
@@ -48,8 +47,17 @@ class Sizing:
         self.thresholds = [self.thresholds[i] for i in streams]
         self.temperatures = [self.temperatures[i] for i in streams]
 
-    def now(self, cache: DistinctCache) -> list[float | None]:
-        """The threshold of each stream at its present length."""
+    def now(self, cache: DistinctCache, columns: int) -> list[float | None]:
+        """The threshold at which each stream takes in so many columns; none if it is yet to find.
+
+        The threshold of a part of a text is not that of more of it: where many tokens come beside
+        few slots, all are slots at first, and those merge until the part is what was asked for.
+        """
+        if self.plan.kept is not None:
+            most = columns * cache.n_heads / MANY
+            streams = range(len(self.thresholds))
+            self.anew = {stream for stream in streams if cache.n_slots(stream) <= most}
+            return [None if b in self.anew else self.thresholds[b] for b in streams]
         if self.plan.searches or not self.plan.care.tighten:
             return self.thresholds
         return [
@@ -75,16 +83,18 @@ class Sizing:
 
     def _search(self, cache: DistinctCache) -> None:
         """Merge slots until each stream holds what it may; all streams look at the same time."""
-        goals = {}
+        goals, most = {}, {}
         for stream, before in enumerate(self.thresholds):
             if self._early(cache, stream):
                 continue
             allowed, held = self._allowed(cache, stream), cache.n_slots(stream)
             if held > allowed:
-                goals[stream] = allowed if before is None else int(SLACK * allowed)
+                most[stream] = goals[stream] = allowed
+                if before is not None and stream not in self.anew:
+                    goals[stream] = max(int(SLACK * allowed), self._fewest(cache, stream))
             elif before is not None and self.plan.kept is not None and held < LITTLE * allowed:
                 # The text has grown, and with it what may be held: merge less from now on.
-                self.thresholds[stream] = before * max(held / allowed, 0.5)
+                self.thresholds[stream] = max(before * max(held / allowed, 0.5), LEAST)
         if not goals:
             return
         walks = {
@@ -92,11 +102,17 @@ class Sizing:
             for stream, guess in self._guesses(cache, goals).items()
         }
         regroupings = self._regroupings(cache, groups(cache.layers))
-        found = _walk(walks, lambda at: [r.look(at).tolist() for r in regroupings])
+        found = walk(walks, lambda at: [r.look(at).tolist() for r in regroupings])
+        lost = [stream for stream, end in found.items() if end.left > most[stream]]
+        for stream in lost:
+            # All in one slot is not what was asked for: nothing merges until there is a way.
+            warnings.warn(_out_of_reach(self.plan, stream, found.pop(stream).left), stacklevel=2)
         for regrouping in regroupings:
             regrouping.coarsen({stream: end.look for stream, end in found.items()})
         for stream, end in found.items():
-            self.thresholds[stream] = max(end.threshold, self.thresholds[stream] or 0.0)
+            if end.left <= goals[stream]:
+                before = None if stream in self.anew else self.thresholds[stream]
+                self.thresholds[stream] = max(end.threshold, before or 0.0)
 
     def _regroupings(self, cache: DistinctCache, parts: list[list[int]]) -> list[Regrouping]:
         made = [Group(cache.layers, part, cache.metric, self.plan.care.horizon) for part in parts]
@@ -120,15 +136,23 @@ class Sizing:
             for stream, goal in goals.items()
         }
         (few,) = self._regroupings(cache, [some])
-        found = _walk(walks, lambda at: [few.look(at).tolist()])
-        return {stream: (end.threshold, end.fall) for stream, end in found.items()}
+        found = walk(walks, lambda at: [few.look(at).tolist()])
+        met = {stream: end for stream, end in found.items() if LEAST < end.threshold < MOST}
+        return known | {stream: (end.threshold, end.fall) for stream, end in met.items()}
 
     def _early(self, cache: DistinctCache, stream: int) -> bool:
         """Whether a part of so short a text leaves no slots beside the tokens outside."""
         if self.plan.kept is None:
             return False
         each = self.plan.kept * cache.tokens(stream) - cache.outside(stream)
-        return each < self.plan.sinks + 1
+        return each * cache.n_heads < self._fewest(cache, stream)
+
+    def _fewest(self, cache: DistinctCache, stream: int) -> int:
+        """Slots that no threshold merges, and one more for each head."""
+        seen, heads = cache.tokens(stream), cache.anatomy.heads
+        rest = max(seen - cache.outside(stream) - self.plan.sinks, 0)
+        spared = ceil(self.plan.care.spare * heads * rest) * len(cache.layers)
+        return spared + cache.n_heads * (min(self.plan.sinks, seen) + 1)
 
     def _allowed(self, cache: DistinctCache, stream: int) -> int:
         """Slots that the plan leaves beside the tokens outside, over all layers and heads."""
@@ -137,8 +161,7 @@ class Sizing:
             each = self.plan.kept * seen - outside
         else:
             each = float((self.plan.budget or 0) - outside)
-        # A head cannot do with less than its sinks and one slot.
-        return max(int(each * heads), heads * (min(self.plan.sinks, seen) + 1))
+        return max(int(each * heads), self._fewest(cache, stream))
 
     def _heat(self, cache: DistinctCache, stream: int, opened: list[float]) -> int:
         """Approach II of the paper, over all heads: slots beyond a budget by temperature."""
@@ -154,85 +177,9 @@ class Sizing:
         return cache.n_slots(stream) - int(each * cache.n_heads)
 
 
-class End(NamedTuple):
-    """Where a search ended: the look that tried it, and by what power slots fall there."""
-
-    threshold: float
-    look: int
-    fall: float
-
-
-def least_threshold(slots: Callable[[float], int], goal: int, start: float = 1.0) -> float:
-    """The least threshold, to a few per cent, that leaves at most ``goal`` slots.
-
-    Each look at ``slots`` is a pass over all tokens, so the next is where a power law through two
-    looks would just meet the goal; the first guess is that slots fall as the threshold grows.
-
-    >>> round(least_threshold(lambda at: int(1000 / at), 100), 1)
-    10.1
-    """
-    walk = search(goal, start)
-    at = next(walk)
-    try:
-        while True:
-            at = walk.send(slots(at))
-    except StopIteration as end:
-        found: float = end.value[0]
-        return found
-
-
-def search(
-    goal: int, start: float, fall: float = 1.0, close: float = CLOSE
-) -> Generator[float, int, tuple[float, float]]:
-    """`least_threshold` turned round: it asks for the slots left at one threshold after another.
-
-    It ends with a threshold, and with the power by which slots ``fall`` there.
-    """
-    aim = log((1 + close) / 2 * goal)  # halfway between enough and all
-    low = high = None  # where there are too many slots, and where not: threshold, and both as logs
-    at, slow = start, 0
-    left = yield at
-    while not close * goal <= left <= goal and LEAST < at < MOST:
-        here = (at, log(at), log(max(left, 1)))
-        low, high = (here, high) if left > goal else (low, here)
-        if low is None or high is None:
-            gap = inf
-            to = here[1] + min(max((here[2] - aim) / fall, -log(FAR)), log(FAR))
-        else:
-            gap = high[1] - low[1]
-            if gap <= log(1.01):
-                return high[0], fall
-            # Halfway where the law has failed twice to halve what is left.
-            halve = slow == 2 or low[2] <= high[2]
-            part = 0.5 if halve else (low[2] - aim) / (low[2] - high[2])
-            to = low[1] + gap * min(max(part, 0.05), 0.95)
-        at = exp(to)
-        left = yield at
-        fall = min(max((here[2] - log(max(left, 1))) / (to - here[1]), 0.25), 32.0)
-        if low is not None and high is not None:
-            rest = high[1] - to if left > goal else to - low[1]
-            slow = 0 if slow == 2 or rest <= gap / 2 else slow + 1
-    return (at if left <= goal or high is None else high[0]), fall
-
-
-def _walk(
-    walks: dict[int, Generator[float, int, tuple[float, float]]],
-    look: Callable[[dict[int, float]], list[list[int]]],
-) -> dict[int, End]:
-    """Where each search ends."""
-    at = {stream: next(walk) for stream, walk in walks.items()}
-    tried: dict[tuple[int, float], int] = {}
-    found = {}
-    for number in count():
-        tried |= dict.fromkeys(at.items(), number)
-        left = [sum(each) for each in zip(*look(at), strict=True)]
-        for stream in list(at):
-            try:
-                at[stream] = walks[stream].send(left[stream])
-            except StopIteration as end:
-                threshold, fall = end.value
-                found[stream] = End(threshold, tried[stream, threshold], fall)
-                del at[stream]
-        if not at:
-            break
-    return found
+def _out_of_reach(plan: Plan, stream: int, left: int) -> str:
+    asked = f"kept={plan.kept}" if plan.kept is not None else f"budget={plan.budget}"
+    return (
+        f"{asked} cannot be met by stream {stream}: at any threshold {left} slots are left, so "
+        "its threshold stays and more is held; keep more, or care less"
+    )

@@ -93,8 +93,9 @@ class Streams:
         columns = torch.arange(total, device=mask.device)
         real = columns >= there[:, None]
         causal = columns <= columns[self.seen :, None]
-        if not bool((mask[:, 0] == (causal & real[:, None])).all()):
-            raise MaskError(f"the attention_mask has holes, or is not causal: {LEFT}")
+        wrong = mask[:, 0] != (causal & real[:, None])
+        if bool(wrong.any()):
+            raise MaskError(f"the attention_mask {_fault(mask[:, 0], wrong)}")
         pads = there.cpu().expand(batch)
         if not torch.equal(pads.clamp(max=self.seen), self.pads):
             raise MaskError(
@@ -129,3 +130,22 @@ class Streams:
         self.seen, self.pads = seen, self.pads.clamp(max=seen)
         last = torch.where(real[:, -1], positions[:, -1].long(), -1)
         self.last = last.cpu()
+
+
+def _fault(mask: Tensor, wrong: Tensor) -> str:
+    """What is wrong with a (B, L, T + L) mask, and where."""
+    last, total = mask[:, -1], mask.shape[2]
+    gone = ((last.cumsum(1) > 0) & ~last).nonzero()
+    if not len(gone):
+        stream, row, column = wrong.nonzero()[0].tolist()
+        must = "must not" if bool(mask[stream, row, column]) else "must"
+        token = total - mask.shape[1] + row
+        return f"is not causal: token {token} of stream {stream} {must} see token {column}; {LEFT}"
+    stream, column = gone[0].tolist()
+    if bool(last[stream, column:].any()):
+        return f"has a hole at token {column} of stream {stream}; {LEFT}"
+    return (
+        f"leaves out the last {total - column} of {total} tokens of stream {stream}: it is too "
+        "short, or pads on the right; give a mask over all tokens, those of earlier passes too, "
+        "with padding on the left (padding_side='left')"
+    )

@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from .saving import held
+from .slots import FLAT
 
 if TYPE_CHECKING:
-    from .cache import DistinctCache
+    from .holding import Holding
 
+SLOTS = frozenset(f"slots.{name}" for name in FLAT)  # a row of each for every slot
 BARS = " ▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Summary:
-    """Slots of each layer and head of a stream, and the bytes of the whole cache.
+    """Slots of each layer and head of a stream, and its bytes.
 
-    ``bytes`` counts every tensor held by the memory behind it, ``full`` is what a DynamicCache
-    would hold for the same tokens. ``metric`` is the part that measures queries; it does not grow.
+    ``bytes`` counts every tensor held by the memory behind it, queries that wait to be measured
+    too; of what all streams of a batch share, each has its part, so that they add up to ``nbytes``
+    of the cache. ``full`` is what a DynamicCache would hold for the stream, its padding included.
+    ``metric`` is the part that measures queries; it does not grow.
     """
 
     tokens: int
@@ -36,6 +39,8 @@ class Summary:
     full: int
     metric: int
     threshold: float | None
+    stream: int = 0
+    streams: int = 1  # of the batch
 
     @property
     def kept(self) -> float:
@@ -51,9 +56,10 @@ class Summary:
 
     def __str__(self) -> str:
         """A line of numbers, and the share of tokens kept by each head, layer by layer."""
+        which = f"stream {self.stream} of {self.streams}: " if self.streams > 1 else ""
         lines = [
-            f"{self.tokens} tokens in {self.slots.mean():.1f} slots a head and {self.outside} "
-            f"outside: {self.kept:.1%} kept",
+            f"{which}{self.tokens} tokens in {self.slots.mean():.1f} slots a head and "
+            f"{self.outside} outside: {self.kept:.1%} kept",
             f"{self.bytes:,} bytes of {self.full:,}, {self.metric:,} of them for the metric",
         ]
         share = self.slots / max(self.tokens - self.outside, 1)
@@ -63,8 +69,9 @@ class Summary:
         return "\n".join(lines)
 
 
-def summarise(cache: DistinctCache, stream: int) -> Summary:
-    """The summary of one stream; bytes are those of the whole batch."""
+def summarise(cache: Holding, stream: int) -> Summary:
+    """The summary of one stream."""
+    check_index("stream", stream, cache.n_streams)
     H = cache.anatomy.heads
     rows = [
         [0] * H if layer.slots is None else layer.slots.lengths[stream].tolist()
@@ -72,33 +79,77 @@ def summarise(cache: DistinctCache, stream: int) -> Summary:
     ]
     seen = cache.get_seq_length()
     thresholds = cache.sizing.thresholds
-    metric = [t for layer in cache.layers for n, t in held(layer).items() if n[:7] == "moments"]
     full = sum(
-        seen * layer.keys[:, :, :1].nbytes // max(layer.keys[:, :, :1].shape[2], 1)
-        + seen * layer.values[:, :, :1].nbytes // max(layer.values[:, :, :1].shape[2], 1)
+        seen * H * part.shape[-1] * part.element_size()
         for layer in cache.layers
         if layer.is_initialized
+        for part in (layer.keys, layer.values)
     )
     return Summary(
         tokens=cache.tokens(stream) if cache.streams else seen,
         outside=cache.outside(stream) if cache.streams else seen,
         slots=np.array(rows),
-        bytes=nbytes(cache),
+        bytes=nbytes(cache, stream),
         full=full,
-        metric=_bytes(metric),
+        metric=nbytes(cache, stream, "moments."),
         threshold=thresholds[stream] if thresholds else cache.plan.start,
+        stream=stream,
+        streams=cache.n_streams,
     )
 
 
-def nbytes(cache: DistinctCache) -> int:
-    """Bytes of memory behind every tensor held, the parts that views hide included."""
-    return _bytes([tensor for layer in cache.layers for tensor in held(layer).values()])
+def nbytes(cache: Holding, stream: int | None = None, prefix: str = "") -> int:
+    """Bytes of memory behind every tensor held, the parts that views hide included.
+
+    Of one stream, or of all; of the tensors whose name begins so, or of all.
+    """
+    sizes: dict[int, float] = {}
+    parts = _parts(cache, stream)
+    for layer in cache.layers:
+        waiting = {f"asked.{number}": query for number, query in enumerate(layer.asked)}
+        for name, tensor in (held(layer) | waiting).items():
+            if name.startswith(prefix):
+                storage = tensor.untyped_storage()
+                sizes[storage.data_ptr()] = storage.nbytes() * parts[name in SLOTS]
+    return round(sum(sizes.values()))
 
 
-def merged(
-    cache: DistinctCache, tokens: Sequence[str], layer: int, head: int, stream: int = 0
-) -> str:
+def _parts(cache: Holding, stream: int | None) -> tuple[float, float]:
+    """A stream's part of a tensor that all have alike, and of one that has a row for each slot."""
+    if stream is None:
+        return 1.0, 1.0
+    slots = [cache.n_slots(number) for number in range(cache.n_streams)]
+    return 1.0 / len(slots), slots[stream] / max(sum(slots), 1)
+
+
+def brief(cache: Holding) -> str:
+    """One line: how the cache is sized, and what it holds now."""
+    n_streams, seen = cache.n_streams, cache.get_seq_length()
+    slots = sum(map(cache.n_slots, range(n_streams))) / (n_streams * cache.n_heads)
+    streams = f"{n_streams} streams of " if n_streams > 1 else ""
+    outside = cache.layers[0].outside
+    return (
+        f"{type(cache).__name__}({cache.plan.way}: {streams}{seen} tokens in {slots:.1f} slots a "
+        f"head and {outside} outside, {cache.nbytes:,} bytes)"
+    )
+
+
+def check_index(name: str, number: int, size: int) -> None:
+    """Refuse the number of what is not there."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise TypeError(f"{name} must be a whole number, got {number!r}")
+    if not 0 <= number < size:
+        raise ValueError(f"{name} must lie in 0 to {size - 1}, got {number}")
+
+
+def merged(cache: Holding, tokens: Sequence[str], layer: int, head: int, stream: int = 0) -> str:
     """Which tokens share a slot, a line for each slot of several; ``tokens`` are all seen."""
+    for name, number, size in (
+        ("layer", layer, len(cache.layers)),
+        ("head", head, cache.anatomy.heads),
+        ("stream", stream, cache.n_streams),
+    ):
+        check_index(name, number, size)
     owner = cache.layers[layer].owner
     if not cache.layers[layer].trace:
         raise ValueError("this cache kept no trace; make it with distinct_cache(..., trace=True)")
@@ -117,8 +168,3 @@ def merged(
         if len(columns) > 1
     ]
     return "\n".join(lines)
-
-
-def _bytes(tensors: list[Tensor]) -> int:
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors}
-    return sum(storage.nbytes() for storage in storages.values())

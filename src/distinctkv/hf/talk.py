@@ -39,7 +39,7 @@ class Frame(NamedTuple):
             if not found:
                 raise ValueError(
                     f"the chat template drops or changes messages ({mark!r} is not in what it "
-                    "made); set tokenizer.chat_template to one that keeps them, or to None"
+                    "made); give the tokenizer a chat_template that keeps them, or none"
                 )
             parts.append(before)
         begin, ask, again = parts
@@ -62,7 +62,14 @@ class Talk:
         """The tokens of a text, (1, L); what begins every text only at the beginning."""
         special = self.cache.get_seq_length() == 0 and not self.frame.begin
         found = self.tokenizer(text, return_tensors="pt", add_special_tokens=special)["input_ids"]
-        return torch.as_tensor(found).long().to(self.model.device)
+        ids = torch.as_tensor(found).long()
+        known = self.model.get_input_embeddings().num_embeddings
+        if ids.numel() and int(ids.max()) >= known:
+            raise ValueError(
+                f"the tokenizer made token {int(ids.max())}, the model knows {known}; take the "
+                "tokenizer of this model"
+            )
+        return ids.to(self.model.device)
 
     def read(self, text: str, chunk: int = CHUNK) -> Iterator[tuple[int, int]]:
         """Take in a long text before the first question; tokens done and tokens in all."""

@@ -3,29 +3,57 @@
 try:
     import torch as _torch  # noqa: F401
 except ImportError as missing:
-    raise ImportError("distinctkv.nn needs torch: pip install 'distinctkv[torch]'") from missing
+    from ..extras import install as _install
+
+    raise ImportError(f"distinctkv.nn needs torch: {_install('torch')}") from missing
 
 from .attention import FullAttention, Heads, SlidingWindowAttention
 from .delta import GatedDeltaNet
 from .distinct import DistinctAttention, Reading
-from .gates import NoveltyGate
+from .fitting import Probe, fit, rule_loss, task_loss
+from .gates import Gate, NoveltyGate, SignedGate, distillation
 from .hybrid import HybridBlock, HybridLM
 from .mamba import DiagonalSSM, Mamba2
 from .mixer import Mixer
-from .zoo import WriteGate
+from .zoo import (
+    ContextGate,
+    GumbelGate,
+    KeyGate,
+    KeyNoveltyGate,
+    MetricGate,
+    SaliencyGate,
+    StraightThrough,
+    SurpriseGate,
+    WriteGate,
+)
 
 __all__ = [
+    "ContextGate",
     "DiagonalSSM",
     "DistinctAttention",
     "FullAttention",
+    "Gate",
     "GatedDeltaNet",
+    "GumbelGate",
     "Heads",
     "HybridBlock",
     "HybridLM",
+    "KeyGate",
+    "KeyNoveltyGate",
     "Mamba2",
+    "MetricGate",
     "Mixer",
     "NoveltyGate",
+    "Probe",
     "Reading",
+    "SaliencyGate",
+    "SignedGate",
     "SlidingWindowAttention",
+    "StraightThrough",
+    "SurpriseGate",
     "WriteGate",
+    "distillation",
+    "fit",
+    "rule_loss",
+    "task_loss",
 ]

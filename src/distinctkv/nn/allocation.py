@@ -8,13 +8,14 @@ which tokens lead and which slot is nearest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from torch import Tensor
 
 from . import door, engine
+from .allocated import Allocation as Allocation
+from .allocated import Later, deep
 from .engine import Impl
 from .law import LENGTHS
 from .state import SlotState
@@ -24,111 +25,24 @@ if TYPE_CHECKING:
     from .kernels.laying import Laid
 
 
-LOOKED = slice(2, 4)  # the fields of an allocation that no decision needs
-
-
-class Allocation(NamedTuple):
-    """What the rule decided for each token; all ids are slots of the token's own stream.
-
-    ``lead`` (B, L, H): the token opened a slot. ``assign``: its slot, its own if it leads, -1 for
-    padding. ``nearest``: the nearest slot before it came, -1 if there was none. ``novelty``: half
-    the squared distance to that slot, 2 if there was none, 0 for padding.
-    ``opener`` (B, H, S): the token that opened a slot, -1 if none of this call did.
-    ``n_slots``, ``overflow``, ``refused`` (B, H): slots now, tokens for which there was no room,
-    keys that were not rows of length one. ``mask`` and ``sequence`` (B, L): as given.
-    """
-
-    lead: Tensor
-    assign: Tensor
-    nearest: Tensor
-    novelty: Tensor
-    opener: Tensor
-    n_slots: Tensor
-    overflow: Tensor
-    refused: Tensor
-    mask: Tensor | None
-    sequence: Tensor | None
-
-    def check(self) -> Allocation:
-        """Raise if a key was refused or a token found no room; this waits for the device."""
-        if n := int(self.refused.sum()):
-            raise ValueError(
-                f"{n} keys are not finite rows of length one, or their tau is nan; use "
-                "distinctkv.nn.functional.unit, and mask padding"
-            )
-        if n := int(self.overflow.sum()):
-            raise ValueError(
-                f"{n} novel tokens found all {self.opener.shape[-1]} slots taken and were merged "
-                "into the nearest; raise capacity or tau"
-            )
-        return self
-
-    def streams(self) -> tuple[Tensor, Tensor]:
-        """The slot of each token, and the slots that were open when it came: (N, L), 32 bits."""
-        lead, slot = (x.transpose(1, 2).flatten(0, 1) for x in (self.lead, self.assign))
-        opened = lead.sum(1).reshape_as(self.n_slots)
-        before = (self.n_slots - opened).flatten()[:, None]
-        return slot.int().contiguous(), (before + lead.cumsum(1) - lead.long()).int()
-
-
-class Later(Allocation):
-    """An allocation by kernels: nearest slots are looked for when somebody asks for them.
-
-    No decision needs them all, and they take as long as the decisions. Until they are asked for,
-    it holds on to the tables they are found in.
-    """
-
-    _run: Run | None
-    _found: tuple[Tensor, Tensor]
-    _streams: tuple[Tensor, Tensor]
-
-    @classmethod
-    def of(cls, run: Run, slot: Tensor, *fields: Any) -> Later:  # noqa: ANN401
-        """The fields of an allocation, whose nearest slots and novelty are still to be found."""
-        new = cls._make(fields)
-        new._run, new._streams = run, (slot, run.visible)
-        return new
-
-    def streams(self) -> tuple[Tensor, Tensor]:
-        """As the kernels left it; worked out again if a field was replaced."""
-        return self.__dict__.get("_streams") or super().streams()
-
-    @property
-    def nearest(self) -> Tensor:
-        """The nearest slot before the token came."""
-        return self._looked()[0]
-
-    @property
-    def novelty(self) -> Tensor:
-        """Half the squared distance to it."""
-        return self._looked()[1]
-
-    def _looked(self) -> tuple[Tensor, Tensor]:
-        run = self.__dict__.pop("_run", None)
-        if run is not None:
-            H, nearest = self.lead.shape[2], run.nearest().long()
-            self._found = _deep(nearest, H), _deep(run.novelty(), H)
-        found: tuple[Any, ...] = self.__dict__.get("_found") or super().__getitem__(LOOKED)
-        return found[0], found[1]
-
-    def __iter__(self) -> Iterator[Any]:
-        """All fields, in order."""
-        return (getattr(self, name) for name in self._fields)
-
-    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401
-        """A field by its place."""
-        return tuple(self)[place]
-
-
 def unit(keys: Tensor) -> Tensor:
-    """Keys scaled to length one, worked out in float64; a key of zeros becomes nan.
+    """Keys scaled to length one, worked out in float64.
+
+    A key of zeros becomes nan, so that nobody takes it for a key, and passes no gradient.
 
     >>> unit(torch.tensor([3.0, 4.0]))
     tensor([0.6000, 0.8000])
     """
+    if not keys.is_floating_point():
+        raise ValueError(f"keys must be floats, got {keys.dtype}; keys.float() are")
     wide = keys.double()
+    if keys.dtype == torch.float64:  # squares may leave its range: bring rows near one first
+        size = wide.detach().abs().amax(-1, keepdim=True)
+        power = torch.frexp(size).exponent.clamp(-1000, 1000)
+        wide = wide * torch.ldexp(torch.ones_like(size), -power)
     length: Tensor = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
-    return (wide / length).to(keys.dtype)
+    none = length == 0
+    return (wide / length.masked_fill(none, 1)).masked_fill(none, torch.nan).to(keys.dtype)
 
 
 def allocate(
@@ -147,10 +61,12 @@ def allocate(
     The slots are those of `distinctkv.rule.Rule` with first-occurrence keys, id for id, whatever
     the ``chunk``. ``keys`` are rows of length one (`unit`), and the rule sees them as float32, or
     float64 if they are. ``tau`` is a number, a 0-dim tensor or one number per head; below 0 every
-    token opens a slot. No gradient passes.
+    token opens a slot (layers take 0 to 2, as `Concentration` does). No gradient passes.
 
     ``state`` holds slots from before and is not changed. ``mask`` (B, L) is true for real tokens.
-    ``sequences`` are packed and start empty: ids (B, L), or cumulative lengths for B = 1.
+    ``sequences`` are packed and start empty: ids (B, L), each a run that does not come back, or
+    cumulative lengths for B = 1, behind the last of which tokens are padding. Slots are numbered
+    on from one sequence of a row to the next.
     ``capacity`` bounds the slots of a stream (by default nothing can overflow). A novel token
     without room merges into the nearest slot and is counted. A key that is not finite or not of
     length one, or whose tau is nan, is left out like padding and counted. On the CPU either is an
@@ -174,22 +90,25 @@ def allocate(
     run = None
     if sequence is None and not torch.compiler.is_compiling():
         run = engine.begin(keys.detach(), bars, mask, *held, impl)
+    seen = None if state is None else state.seen.clone()  # writes count on in the state
     found = (
-        _by_torch(keys, bars, mask, sequence, n_before, *held, chunk, impl)
+        _by_torch(keys, bars, mask, sequence, seen, n_before, *held, chunk, impl)
         if run is None or run.laid is None
-        else _by_kernels(run, run.laid, mask, n_before)
+        else _by_kernels(run, run.laid, mask, seen, n_before)
     )
-    return found.check() if _at_once(keys) else found
+    return found.check() if door.readable(keys) else found
 
 
-def _by_kernels(run: Run, laid: Laid, mask: Tensor | None, n_before: Tensor) -> Later:
+def _by_kernels(
+    run: Run, laid: Laid, mask: Tensor | None, seen: Tensor | None, n_before: Tensor
+) -> Later:
     """What the kernels have decided."""
     lead, slot, opener = run.assigned()
     B, H = n_before.shape
-    lead, assign = _deep(lead, H), _deep(slot.long(), H)
+    lead, assign = deep(lead, H), deep(slot.long(), H)
     counts = (x.long().view(B, H) for x in (run.open, run.lost, laid.refused))
     # Nobody sees the slots in the places of nearest and novelty.
-    fields = (lead, assign, assign, assign, opener.view(B, H, -1), *counts, mask, None)
+    fields = (lead, assign, assign, assign, opener.view(B, H, -1), *counts, mask, None, seen)
     return Later.of(run, slot, *fields)
 
 
@@ -198,6 +117,7 @@ def _by_torch(
     bars: Tensor,
     mask: Tensor | None,
     sequence: Tensor | None,
+    seen: Tensor | None,
     n_before: Tensor,
     slots: Tensor,
     n_slots: Tensor,
@@ -219,26 +139,16 @@ def _by_torch(
     lead, nearest, novelty, overflow = decide(*told, ids, slots, n_slots, capacity, chunk, impl)
     own = n_slots[:, None] + lead.cumsum(1) - 1
     assign = torch.where(lead, own, nearest).masked_fill(~valid, -1)
-    lead, assign, nearest, novelty = (_deep(x, H) for x in (lead, assign, nearest, novelty))
+    lead, assign, nearest, novelty = (deep(x, H) for x in (lead, assign, nearest, novelty))
     opener = _openers(lead, assign, capacity)
     counts = (n_before + lead.sum(1), overflow.reshape(B, H), refused.reshape(B, H))
-    return Allocation(lead, assign, nearest, novelty, opener, *counts, mask, sequence)
-
-
-def _at_once(keys: Tensor) -> bool:
-    """Whether a look at the numbers makes nobody wait."""
-    return keys.is_cpu and not torch.compiler.is_compiling()
+    return Allocation(lead, assign, nearest, novelty, opener, *counts, mask, sequence, seen)
 
 
 def _streams(keys: Tensor) -> Tensor:
     """Keys (B, L, H, D) as streams (N, L, D), in 32 bits or more."""
     wide = keys.detach().to(torch.promote_types(keys.dtype, torch.float32))
     return wide.transpose(1, 2).flatten(0, 1).contiguous()
-
-
-def _deep(x: Tensor, H: int) -> Tensor:
-    """Streams (N, L) as (B, L, H)."""
-    return x.reshape(-1, H, x.shape[1]).transpose(1, 2)
 
 
 def _openers(lead: Tensor, assign: Tensor, S: int) -> Tensor:

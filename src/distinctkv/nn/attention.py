@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from .mixer import Mixer, State, widened
+from .mixer import Mixer, S, State, widened
 from .padding import Packing
 from .projection import Heads as Heads
 from .projection import Projection as Projection
@@ -63,7 +63,7 @@ def _with_block_before(tokens: Tensor, window: int, front: int, back: int) -> Te
     return torch.cat([blocks[:, :-1], blocks[:, 1:]], 2).flatten(0, 1)
 
 
-@dataclass
+@dataclass(repr=False)
 class TokenState(State):
     """The keys and values of tokens as they came, and the last inputs of the convolution."""
 
@@ -88,7 +88,23 @@ class TokenState(State):
         return keys, values, real
 
 
-class FullAttention(Mixer[TokenState]):
+class Attention(Mixer[S]):
+    """A mixer whose queries, keys and values come from a `Projection`."""
+
+    project: Projection
+
+    @property
+    def width(self) -> int:
+        """Channels of a token."""
+        return self.project.enter.in_features
+
+    def extra_repr(self) -> str:
+        """Its heads."""
+        heads = self.project.heads
+        return f"heads={heads.count}, size={heads.size}, taps={heads.taps}"
+
+
+class FullAttention(Attention[TokenState]):
     """Causal attention to every token, which all stay in the state.
 
     >>> FullAttention(width=32)(torch.randn(1, 10, 32)).shape
@@ -103,7 +119,7 @@ class FullAttention(Mixer[TokenState]):
         """No tokens."""
         heads = self.project.heads
         none = widened(self.like.new_zeros(batch, 0, heads.count, heads.size))
-        return TokenState(self.project.conv.start(batch), none, none)
+        return TokenState(self.project.conv.start(batch), none, none).of(self)
 
     def mix(self, x: Tensor, state: TokenState | None = None, mask: Tensor | None = None) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
@@ -138,6 +154,10 @@ class SlidingWindowAttention(FullAttention):
         if window < 1:
             raise ValueError(f"window must be at least 1 token, got {window}")
         self.window = window
+
+    def extra_repr(self) -> str:
+        """Its heads and its window."""
+        return f"{super().extra_repr()}, window={self.window}"
 
     def mix(self, x: Tensor, state: TokenState | None = None, mask: Tensor | None = None) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""

@@ -51,19 +51,28 @@ class Captured:
 
     What the step decides by Python (a schedule, a setting of a layer) is decided for good when its
     shape is captured; what it reads from tensors (weights, tau, the rate) is read anew. A step that
-    cannot be captured is launched as it is, and that is told once.
+    cannot be captured is launched as it is, and that is told once; so is one of a model that is not
+    on a GPU.
     """
 
     def __init__(self, update: Update, model: nn.Module) -> None:
         self.update, self.model = update, model
-        self.pool = torch.cuda.graph_pool_handle()
-        self.side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.warmed: dict[tuple[int, ...], int] = {}
         self.graphs: dict[tuple[int, ...], Graph] = {}
         self.failed = False
+        where = next(model.parameters()).device
+        self.there = where.type == "cuda"
+        if self.there:
+            self.pool = torch.cuda.graph_pool_handle()
+            self.side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        else:
+            told = f"steps are run as they are: a graph needs a model on a GPU, this is on {where}"
+            warnings.warn(told, stacklevel=2)
 
     def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """One step, and its loss."""
+        if not self.there:
+            return self.update(tokens, targets)
         shape = tuple(tokens.shape)
         if shape not in self.graphs:
             if self.failed or self.warmed.setdefault(shape, 0) < WARM:

@@ -22,6 +22,7 @@ from .state import SlotState
 Mode = Literal["mass", "distinct"]
 Value = Literal["mean", "first", "last"]
 QUERIES = 512  # queries whose biases are held at once
+FAINT = -80.0  # the least log weight of a token that counts at all: e ** -90 has few bits left
 
 
 class Columns(NamedTuple):
@@ -91,6 +92,17 @@ def _of_state(state: SlotState, wide: torch.dtype, mode: Mode, value: Value) -> 
     slot = torch.arange(state.capacity, device=keys.device)
     place = torch.full_like(slot, -1)
     return Columns(keys, values, slot.expand_as(used), used, used, weight.log(), size, place)
+
+
+def audible(log_gate: Tensor | None) -> Tensor | None:
+    """Log weights that a slot can hold in 32 bits: -inf, or no less than ``FAINT``.
+
+    >>> audible(torch.tensor([0.0, -200.0, -inf]))
+    tensor([  0., -80., -inf])
+    """
+    if log_gate is None:
+        return None
+    return torch.where(log_gate == -inf, log_gate, log_gate.clamp(min=FAINT))
 
 
 def positive(weight: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .mixer import Mixer, ShortConv, State, rms_norm, widened
+from .mixer import Mixer, ShortConv, State, check_sizes, rms_norm, widened
 from .ssm import chunks, decays
 
 
@@ -76,7 +76,7 @@ def delta_rule(
     return torch.stack(rows, 1).movedim(3, 2).flatten(1, 2)[:, :L], S
 
 
-@dataclass
+@dataclass(repr=False)
 class DeltaState(State):
     """Fixed in size: the last inputs of the convolution, and a matrix for each head."""
 
@@ -104,6 +104,7 @@ class GatedDeltaNet(Mixer[DeltaState]):
         chunk: int = 64,
     ) -> None:
         super().__init__()
+        check_sizes(width=width, heads=heads, key=key, value=value, chunk=chunk)
         self.heads, self.key, self.value, self.chunk = heads, key, value, chunk
         mixed = heads * (2 * key + value)
         self.sizes = [mixed, heads * value, heads, heads]  # q, k and v; the gate; decay; rate
@@ -115,10 +116,19 @@ class GatedDeltaNet(Mixer[DeltaState]):
         self.norm = nn.Parameter(torch.ones(value))
         self.leave = nn.Linear(heads * value, width, bias=False)
 
+    @property
+    def width(self) -> int:
+        """Channels of a token."""
+        return self.enter.in_features
+
+    def extra_repr(self) -> str:
+        """Its sizes."""
+        return f"heads={self.heads}, key={self.key}, value={self.value}, taps={self.conv.taps}"
+
     def start(self, batch: int) -> DeltaState:
         """Nothing seen: zeros."""
         memory = self.dt_bias.new_zeros(batch, self.heads, self.value, self.key)
-        return DeltaState(self.conv.start(batch), widened(memory))
+        return DeltaState(self.conv.start(batch), widened(memory)).of(self)
 
     def mix(self, x: Tensor, state: DeltaState | None = None, mask: Tensor | None = None) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""

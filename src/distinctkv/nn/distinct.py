@@ -11,24 +11,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from ..policy import Concentration, check_metric
+from ..policy import Concentration
 from .allocation import Allocation, allocate
-from .attention import FullAttention, Heads, Projection
+from .attention import Attention, FullAttention, Heads, Projection, SlidingWindowAttention
 from .gates import Gate
-from .holding import ROOM, DistinctState
+from .holding import ROOM, DistinctState, check_gate, check_settings
 from .holding import Reading as Reading
-from .mixer import Mixer
 from .padding import Packing
 from .reading import read, slot_keys
 from .state import SlotState
-from .stepping import step, write
+from .stepping import step
 from .windowed import columns, read_near_and_far, slot_reads, visible
+from .writing import write
 
 READ = 0.1  # a slot counts as read if a query gives it this much of its weight
 ROWS = 4  # sequences of a batch whose reads teach the write gate
 
 
-class DistinctAttention(Mixer[DistinctState]):
+class DistinctAttention(Attention[DistinctState]):
     """Attention over slots: a token opens one where its key is novel, else joins the nearest.
 
     Gradients go straight through to each token's own key. ``tau`` is a buffer, so that it may be
@@ -62,33 +62,23 @@ class DistinctAttention(Mixer[DistinctState]):
         super().__init__()
         if slot_dtype is not None and not slot_dtype.is_floating_point:
             raise ValueError(f"slot_dtype must be a type of floats, got {slot_dtype}")
-        policy = concentration or Concentration.fixed(0.15)
-        if policy.bounded:
-            raise ValueError(
-                f"a trained layer evicts nothing, got a budget of {policy.base}; "
-                "use Concentration.fixed(tau)"
-            )
-        check_metric("cosine", policy.tau)
-        self.reading = reading or Reading()
-        if gate is not None and not self.reading.window:
-            raise ValueError("a gate needs a window: give reading=Reading(window=1) or more")
-        if gate is not None and gate.needs_novelty:
-            raise TypeError(
-                f"{type(gate).__name__} asks how novel a token is, which depends on what this gate "
-                "let in before; use a gate on the token alone, as WriteGate and KeyGate are"
-            )
-        self.project = Projection(width, heads or Heads())
-        self.register_buffer("tau", torch.tensor(policy.tau, dtype=torch.float64))
+        self.reading = Reading() if reading is None else reading
+        self.project = Projection(width, Heads() if heads is None else heads)
+        tau = check_settings(concentration, self.reading)
+        self.register_buffer("tau", torch.tensor(tau, dtype=torch.float64))
+        if gate is not None:
+            check_gate(gate, self.reading, width)
         self.gate = gate
         self.slot_dtype = slot_dtype
-        self.slots_per_token: Tensor | None = None  # of the last call without a state
+        # Of the last call without a state; None if none of its tokens left the window.
+        self.slots_per_token: Tensor | None = None
         self._reads: tuple[Tensor, Tensor, Packing | None] | None = None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast, but never round tau."""
         tau = self.tau
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.tau = tau.to(self.tau.device)
+        self.tau = self.tau.double() if tau.is_meta else tau.to(self.tau.device)
         return self
 
     def __getstate__(self) -> dict[str, object]:
@@ -100,27 +90,49 @@ class DistinctAttention(Mixer[DistinctState]):
         cls, full: FullAttention, tau: float, reading: Reading | None = None
     ) -> DistinctAttention:
         """The cache on the weights of a trained full attention, which are shared, not copied."""
+        if not isinstance(full, FullAttention) or isinstance(full, SlidingWindowAttention):
+            raise TypeError(f"a retrofit needs a FullAttention, got {type(full).__name__}")
         width = full.project.leave.out_features
         fixed = Concentration.fixed(tau)
         new = cls(width, full.project.heads, concentration=fixed, reading=reading)
         new.project = full.project
         return new.to(full.like.device).train(full.training)
 
-    def start(self, batch: int) -> DistinctState:
-        """No slots, no tokens."""
+    @property
+    def kind(self) -> str:
+        """The layer in words but for tau, which may change from token to token."""
+        held = str(self.slot_dtype or "as weights").removeprefix("torch.")
+        read = f"read={self.reading.mode} {self.reading.value}, window={self.reading.window}"
+        return f"{type(self).__name__}({super().extra_repr()}, {read}, slots={held})"
+
+    def extra_repr(self) -> str:
+        """Tau, heads, read, window, type of slots."""
+        tau = "?" if self.tau.is_meta else f"{float(self.tau):.4g}"
+        return f"tau={tau}, {self.kind.partition('(')[2][:-1]}"
+
+    def start(self, batch: int, *, room: int = ROOM) -> DistinctState:
+        """No slots, no tokens.
+
+        There is room for ``room`` slots of each stream, and more is made as they open. A compiled
+        layer makes no more: then give all the room that will be needed.
+        """
         heads = self.project.heads
         wide = torch.promote_types(self.like.dtype, torch.float32)
         none = self.like.new_zeros(batch, 0, heads.count, heads.size, dtype=wide)
         shut = torch.zeros(batch, 0, dtype=torch.bool, device=none.device)
-        slots = SlotState.empty(none.to(self.slot_dtype or wide), none, ROOM)
+        slots = SlotState.empty(none.to(self.slot_dtype or wide), none, room)
         if self.reading.value != "mean":
             slots = slots._replace(values=slots.values.to(slots.keys.dtype))
-        return DistinctState(self.project.conv.start(batch), none, none, slots, shut)
+        past = self.project.conv.start(batch)
+        return DistinctState(past, none, none, slots, shut, room=room).of(self)
 
     def mix(
         self, x: Tensor, state: DistinctState | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
+        self._reads = None
+        if state is None:
+            self.slots_per_token = None
         q, k, v, past = self.project(x, None if state is None else state.past, mask)
         y = (self._windowed if self.reading.window else self._plain)(x, q, k, v, state, mask)
         if state is not None:
@@ -235,5 +247,8 @@ class DistinctAttention(Mixer[DistinctState]):
             reads = reads * asked[:ROWS, None, :, None]
         wanted = (reads.amax((1, 2)) > READ).to(reads)  # (B, F)
         logit = self.gate.logit(torch.zeros_like(x[..., 0]), x)[:, : wanted.shape[1]]
-        real = None if packing is None else packing.mask[:ROWS, : wanted.shape[1]].to(logit)
-        return fn.binary_cross_entropy_with_logits(logit, wanted, real)
+        real = torch.ones_like(logit)
+        if packing is not None:
+            real = packing.mask[:ROWS, : wanted.shape[1]].to(logit)
+        wrong = fn.binary_cross_entropy_with_logits(logit, wanted, real, reduction="sum")
+        return wrong / real.sum().clamp(min=1)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from math import isnan
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -22,11 +23,20 @@ def check(
     capacity: int | None,
 ) -> None:
     """Refuse what has no meaning, by shapes and what lies on the CPU: no device is waited for."""
+    if not isinstance(keys, Tensor):
+        raise TypeError(
+            f"keys must be a tensor (B, L, H, D), got {type(keys).__name__}; torch.as_tensor "
+            "makes one"
+        )
     if keys.ndim != 4 or not keys.is_floating_point():
         raise ValueError(f"keys must be floats (B, L, H, D), got {keys.dtype} {tuple(keys.shape)}")
     if 0 in keys.shape:
         raise ValueError(f"there are no tokens to allocate in keys {tuple(keys.shape)}")
     B, L, H, D = keys.shape
+    if isinstance(tau, bool) or not isinstance(tau, Tensor | Real):
+        raise TypeError(
+            f"tau must be a number or a tensor of one or {H}, got {tau!r}; a Concentration has .tau"
+        )
     if isinstance(tau, Tensor) and tau.shape not in ((), (H,)):
         raise ValueError(f"tau must be one number or one per head ({H}), got {tuple(tau.shape)}")
     if _unknown(tau):
@@ -50,6 +60,8 @@ def check(
             raise ValueError(f"sequences must be whole numbers, got {sequences.dtype}")
         if sequences.ndim == 1:
             _check_lengths(sequences, L)
+        elif readable(sequences):
+            _check_runs(sequences, mask)
     if state is None:
         return
     if state.keys.shape[:2] != (B, H) or state.keys.shape[-1] != D:
@@ -71,7 +83,7 @@ def _check_lengths(cumulative: Tensor, L: int) -> None:
         raise ValueError(
             f"cumulative lengths are 0 and where each sequence ends, got {len(cumulative)} numbers"
         )
-    if not _readable(cumulative):
+    if not readable(cumulative):
         return
     ends = cumulative.tolist()
     if ends[0] != 0 or ends != sorted(ends) or ends[-1] > L:
@@ -80,14 +92,27 @@ def _check_lengths(cumulative: Tensor, L: int) -> None:
         )
 
 
+def _check_runs(ids: Tensor, mask: Tensor | None) -> None:
+    """Refuse ids (B, L) that come back after another: positions do, sequences do not."""
+    for row in range(len(ids)):
+        real = ids[row] if mask is None else ids[row, mask[row].to(ids.device)]
+        runs = torch.unique_consecutive(real)
+        if len(runs) > len(again := runs.unique(return_counts=True)[1]):
+            back = runs.unique()[again > 1].tolist()
+            raise ValueError(
+                f"row {row} of sequences has {len(runs)} runs of {len(again)} ids: {back[:4]} come "
+                "back after another; give each sequence one run, and no positions"
+            )
+
+
 def _unknown(tau: float | Tensor) -> bool:
     """Whether tau is seen to be nan."""
     if isinstance(tau, Tensor):
-        return _readable(tau) and bool(tau.isnan().any())
+        return readable(tau) and bool(tau.isnan().any())
     return isnan(tau)
 
 
-def _readable(numbers: Tensor) -> bool:
+def readable(numbers: Tensor) -> bool:
     """Whether a look makes nobody wait."""
     return numbers.is_cpu and not torch.compiler.is_compiling()
 

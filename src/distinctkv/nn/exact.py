@@ -71,7 +71,9 @@ def allocate(
     for start in range(0, L, chunk):
         now = Chunk._make(None if x is None else x[:, start : start + chunk] for x in whole)
         lead, nearest, novelty = _decide(now, tau, memory, capacity)
-        overflow += (now.valid & ~lead & (novelty > tau[:, None])).sum(1)
+        # In a sequence of its own a token may find no slot at all, however large tau is.
+        lost = (novelty > tau[:, None]) | (nearest < 0)
+        overflow += (now.valid & ~lead & lost).sum(1)
         parts.append((lead, nearest, novelty.to(rows.dtype)))
         if start + chunk < L:
             memory = _append(memory, now, lead)

@@ -92,11 +92,15 @@ def fit(
     """Train the gate by Adam on fresh streams from ``draw``; its scores on ``test``, both ends."""
     start = score(gate, test, budget=budget)
     optimiser = torch.optim.Adam(gate.parameters(), rate)
+    training = gate.training
     gate.train()
-    for _ in range(steps):
-        optimiser.zero_grad()
-        torch.autograd.backward(loss(gate, draw()))
-        optimiser.step()
+    try:
+        for _ in range(steps):
+            optimiser.zero_grad()
+            torch.autograd.backward(loss(gate, draw()))
+            optimiser.step()
+    finally:
+        gate.train(training)
     return Fit(start, score(gate, test, budget=budget))
 
 

@@ -7,7 +7,8 @@ from .reading import novelty, read, slot_keys
 from .soft import budget_penalty, causal_novelty, hard_keep, soft_read
 from .ssm import diagonal, selective_scan, ssd
 from .state import SlotState
-from .stepping import step, write
+from .stepping import step
+from .writing import write
 
 __all__ = [
     "Allocation",

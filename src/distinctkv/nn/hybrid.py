@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +15,8 @@ from .attention import FullAttention, SlidingWindowAttention
 from .delta import GatedDeltaNet
 from .distinct import DistinctAttention
 from .mamba import DiagonalSSM, Mamba2
-from .mixer import Mixer, State, rms_norm
+from .mixer import Mixer, State, blamed, check_sizes, rms_norm
+from .modelstate import ModelState as ModelState
 
 # Names for mixers as they come; for any other setting give the module itself.
 MIXERS: dict[str, Callable[[int], Mixer[Any]]] = {
@@ -51,34 +51,6 @@ class HybridBlock(nn.Module):
         return x
 
 
-@dataclass
-class ModelState:
-    """The states of all blocks, first block first."""
-
-    blocks: list[State]
-    halfway: bool = False  # whether an error left only some of the blocks a token further
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors held."""
-        return sum(block.nbytes for block in self.blocks)
-
-    def check(self) -> ModelState:
-        """Raise if a layer met what it could not tell at once; waits for the device."""
-        if self.halfway:
-            raise ValueError(
-                "an error left this state between two blocks; start anew, or go on from a copy "
-                "made before it (picked)"
-            )
-        for block in self.blocks:
-            block.check()
-        return self
-
-    def picked(self, rows: Tensor) -> ModelState:
-        """A copy with these rows of the batch, as beam search asks for."""
-        return ModelState([block.picked(rows) for block in self.blocks], self.halfway)
-
-
 class HybridLM(nn.Module):
     """Tokens to logits of the next token, through one block for each of ``layers``.
 
@@ -93,6 +65,11 @@ class HybridLM(nn.Module):
         self, vocabulary: int, width: int, layers: Sequence[str | Mixer[Any]], *, expand: int = 0
     ) -> None:
         super().__init__()
+        if isinstance(layers, str) or expand < 0:
+            raise ValueError(
+                f"layers must be a list and expand 0 or more, got {layers!r} and {expand}"
+            )
+        check_sizes(vocabulary=vocabulary, width=width, layers=len(layers))
         mixers = [made(layer, width) for layer in layers]
         self.embed = nn.Embedding(vocabulary, width)
         # A token must be seen beside what the mixers add; with .02 recall forms late or never.
@@ -105,9 +82,18 @@ class HybridLM(nn.Module):
         """The mixers, first block first."""
         return [block.mixer for block in self.blocks if isinstance(block, HybridBlock)]
 
-    def start(self, batch: int) -> ModelState:
-        """The state before the first token of ``batch`` streams."""
-        return ModelState([mixer.start(batch) for mixer in self.mixers])
+    def start(self, batch: int, *, room: int | None = None) -> ModelState:
+        """The state before the first token of ``batch`` streams.
+
+        ``room`` is for the layers with slots: how many of each stream there is room for at first.
+        """
+        words = {} if room is None else {"room": room}
+        return ModelState(
+            [
+                mixer.start(batch, **(words if isinstance(mixer, DistinctAttention) else {}))
+                for mixer in self.mixers
+            ]
+        )
 
     def forward(
         self,
@@ -123,20 +109,49 @@ class HybridLM(nn.Module):
         is said at it means nothing. With ``at`` (B, A) there are logits (B, A, V) at these places
         alone: those of a large vocabulary cost more than the rest of a small model.
         """
-        x = self.embed(tokens)
-        if state is None:
-            for block in self.blocks:
-                x = block(x, None, mask)
-        else:
+        x = self._embedded(tokens)
+        if torch.compiler.is_compiling():
             x = self._through(x, state, mask)
+        else:
+            with blamed(self):
+                x = self._through(x, state, mask)
         if at is not None:
             x = x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
         return fn.linear(rms_norm(x, self.norm), self.embed.weight)
 
-    def _through(self, x: Tensor, state: ModelState, mask: Tensor | None) -> Tensor:
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        """Tokens (B, L, E); on the CPU ids that there are not are refused, elsewhere torch does."""
+        if tokens.ndim != 2 or tokens.is_floating_point():
+            raise ValueError(
+                f"tokens must be whole numbers (B, L), got {tokens.dtype} {tuple(tokens.shape)}; "
+                "one text alone is tokens[None]"
+            )
+        try:
+            x: Tensor = self.embed(tokens)
+        except IndexError as wrong:
+            raise ValueError(
+                f"tokens must be 0 to {self.embed.num_embeddings - 1}, the vocabulary, got "
+                f"{int(tokens.min())} to {int(tokens.max())}"
+            ) from wrong
+        return x
+
+    def _through(self, x: Tensor, state: ModelState | None, mask: Tensor | None) -> Tensor:
         """What leaves the last block; an error in the first leaves every state as it was."""
+        if state is None:
+            for block in self.blocks:
+                x = block(x, None, mask)
+            return x
+        if not isinstance(state, ModelState):
+            raise TypeError(f"a state is what start({len(x)}) gives, got {type(state).__name__}")
+        if len(state.blocks) != len(self.blocks):
+            raise ValueError(
+                f"this model has {len(self.blocks)} blocks, got {state!r}; use one state for each "
+                f"model and batch: start({len(x)})"
+            )
         if state.halfway:
             state.check()
+        for mixer, held in zip(self.mixers, state.blocks, strict=True):
+            mixer.check_state(held, len(x))
         for place, block in enumerate(self.blocks):
             state.halfway = place > 0
             x = block(x, state.blocks[place], mask)
@@ -145,6 +160,11 @@ class HybridLM(nn.Module):
 
     def step(self, token: Tensor, state: ModelState) -> Tensor:
         """Logits (B, V) after one more token (B,)."""
+        if token.ndim != 1:
+            raise ValueError(
+                f"a step takes one token of each stream (B,), got {tuple(token.shape)}; call the "
+                "model for more"
+            )
         logits: Tensor = self(token[:, None], state)
         return logits[:, 0]
 
@@ -162,10 +182,11 @@ class HybridLM(nn.Module):
 
         ``mask`` (B, L) is true for the real tokens of prompts of different lengths.
         """
-        if tokens.shape[1] < 1 or n < 0 or temperature < 0:
+        if tokens.ndim != 2 or tokens.shape[1] < 1 or n < 0 or not temperature >= 0:
             raise ValueError(
-                "generate needs a prompt of 1 token or more, n and temperature of 0 or more, got "
-                f"{tokens.shape[1]} tokens, n={n} and temperature={temperature}"
+                "generate needs prompts (B, L) of 1 token or more, n and temperature of 0 or more, "
+                f"got {tuple(tokens.shape)}, n={n} and temperature={temperature}; one prompt alone "
+                "is tokens[None]"
             )
         state = self.start(len(tokens))
         logits = self(tokens, state, mask)
@@ -185,7 +206,13 @@ class HybridLM(nn.Module):
 def made(layer: str | Mixer[Any], width: int) -> Mixer[Any]:
     """The mixer itself, or a new one by its name."""
     if isinstance(layer, Mixer):
+        if layer.width not in (None, width):
+            raise ValueError(f"{layer.kind} takes {layer.width} channels, the model has {width}")
         return layer
+    if not isinstance(layer, str):
+        raise TypeError(
+            f"a layer is a mixer, as DistinctAttention({width}), or a name, got {layer}"
+        )
     if layer not in MIXERS:
         raise ValueError(f"there is no mixer {layer!r}; there are {', '.join(MIXERS)}")
     return MIXERS[layer](width)

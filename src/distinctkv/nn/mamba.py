@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .mixer import Mixer, ShortConv, State, rms_norm, widened
+from .mixer import Mixer, ShortConv, State, check_sizes, rms_norm, widened
 from .padding import Packing
 from .ssm import diagonal, ssd
 
 
-@dataclass
+@dataclass(repr=False)
 class Mamba2State(State):
     """Fixed in size: the last inputs of the convolution, and a matrix for each head."""
 
@@ -42,6 +42,7 @@ class Mamba2(Mixer[Mamba2State]):
         chunk: int = 64,
     ) -> None:
         super().__init__()
+        check_sizes(width=width, states=states, head=head, expand=expand, chunk=chunk)
         inner = expand * width
         if inner % head:
             raise ValueError(
@@ -59,10 +60,19 @@ class Mamba2(Mixer[Mamba2State]):
         self.norm = nn.Parameter(torch.ones(inner))
         self.leave = nn.Linear(inner, width, bias=False)
 
+    @property
+    def width(self) -> int:
+        """Channels of a token."""
+        return self.enter.in_features
+
+    def extra_repr(self) -> str:
+        """Its sizes."""
+        return f"inner={self.inner}, head={self.head}, states={self.states}, taps={self.conv.taps}"
+
     def start(self, batch: int) -> Mamba2State:
         """Nothing seen: zeros."""
         memory = self.dt_bias.new_zeros(batch, self.sizes[-1], self.head, self.states)
-        return Mamba2State(self.conv.start(batch), widened(memory))
+        return Mamba2State(self.conv.start(batch), widened(memory)).of(self)
 
     def mix(
         self, x: Tensor, state: Mamba2State | None = None, mask: Tensor | None = None
@@ -93,7 +103,7 @@ class Mamba2(Mixer[Mamba2State]):
         return leave
 
 
-@dataclass
+@dataclass(repr=False)
 class DiagonalState(State):
     """Fixed in size: N complex numbers for each channel."""
 
@@ -109,6 +119,7 @@ class DiagonalSSM(Mixer[DiagonalState]):
 
     def __init__(self, width: int, *, states: int = 32, chunk: int = 64) -> None:
         super().__init__()
+        check_sizes(width=width, states=states, chunk=chunk)
         self.chunk = chunk
         steps = torch.empty(width, 1).uniform_(math.log(1e-3), math.log(1e-1))
         self.log_step = nn.Parameter(steps)
@@ -119,10 +130,19 @@ class DiagonalSSM(Mixer[DiagonalState]):
         self.skip = nn.Parameter(torch.ones(width))
         self.leave = nn.Linear(width, 2 * width)
 
+    @property
+    def width(self) -> int:
+        """Channels of a token."""
+        return self.leave.in_features
+
+    def extra_repr(self) -> str:
+        """Its sizes."""
+        return f"width={self.width}, states={self.read.shape[1]}"
+
     def start(self, batch: int) -> DiagonalState:
         """Nothing seen: zeros."""
         zeros = widened(self.read.new_zeros(batch, *self.read.shape))
-        return DiagonalState(torch.view_as_complex(zeros))
+        return DiagonalState(torch.view_as_complex(zeros)).of(self)
 
     def mix(
         self, x: Tensor, state: DiagonalState | None = None, mask: Tensor | None = None
@@ -131,33 +151,22 @@ class DiagonalSSM(Mixer[DiagonalState]):
         memory = (self.start(len(x)) if state is None else state).memory
         if mask is None:
             y, memory = self._run(x, memory)
-        else:
-            y, memory = self._run_masked(x, memory, mask)
+        else:  # oscillators would swing on over padding, so it goes behind what is real
+            packing = Packing(~mask, x.shape[1])
+            y, memory = self._run(packing.moved(x), memory, mask.sum(1))
+            y = packing.back(y)
         if state is not None:
             state.memory = memory
         y = fn.gelu(y + self.skip * x)
         return fn.glu(self.leave(y.to(self.leave.weight)), -1)
 
-    def _run(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+    def _run(
+        self, x: Tensor, memory: Tensor, lengths: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """What the oscillators give for tokens (B, L, E), and where they are then."""
         rates = torch.complex(-widened(self.log_decay).exp(), widened(self.frequency))
         A = (rates * widened(self.log_step).exp()).exp()
         held = (A - 1) / rates  # the input is held between two tokens
         read = torch.view_as_complex(widened(self.read))
-        x = x.to(read.real.dtype)
-        return diagonal(x, A, held, read, chunk=min(self.chunk, x.shape[1]), state=memory)
-
-    def _run_masked(self, x: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The same without padding, over which the oscillators would swing on.
-
-        Streams with as many real tokens go together; to know which, the device is waited for.
-        """
-        packing = Packing(mask, x.shape[1])
-        x, lengths = packing.moved(x), mask.sum(1)
-        y, memory = torch.zeros_like(widened(x)), memory.clone()
-        for n in sorted(set(lengths.tolist())):
-            rows = (lengths == n).nonzero()[:, 0]
-            if n:
-                part, now = self._run(x[rows, -n:], memory[rows])
-                y[rows, -n:], memory[rows] = part, now
-        return packing.back(y), memory
+        x, chunk = x.to(read.real.dtype), min(self.chunk, x.shape[1])
+        return diagonal(x, A, held, read, chunk=chunk, state=memory, lengths=lengths)

@@ -10,8 +10,10 @@ there.) Weights may have 16 bits; states and sums have 32 or more.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, SupportsIndex, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +23,25 @@ from .padding import Packing, checked
 
 
 class State:
-    """What a mixer remembers of the tokens before; its methods move it on in place."""
+    """What a mixer remembers of the tokens before; the mixer moves it on in place."""
+
+    maker: str = ""  # the kind of the mixer that started it; unknown if it does not say
+
+    def of(self, mixer: Mixer[Any]) -> Self:
+        """This state, marked as what a mixer of this kind starts."""
+        self.maker = mixer.kind
+        return self
+
+    def __repr__(self) -> str:
+        """Its kind, its streams, its slots if it has some, its bytes."""
+        slots = [f"{part!r}, " for part in vars(self).values() if hasattr(part, "n_slots")]
+        what = self.maker or type(self).__name__
+        return f"State({what}, {self.streams} streams, {''.join(slots)}{self.nbytes} bytes)"
+
+    @property
+    def streams(self) -> int:
+        """How many streams it remembers."""
+        return next(len(part) for part in vars(self).values() if isinstance(part, Tensor))
 
     @property
     def nbytes(self) -> int:
@@ -34,12 +54,27 @@ class State:
 
     def picked(self, rows: Tensor) -> Self:
         """A copy with these rows of the batch, as beam search asks for."""
+        return self._each(lambda part: part.index_select(0, rows), lambda part: part.picked(rows))
+
+    def clone(self) -> Self:
+        """A copy that later tokens do not touch."""
+        return self._each(Tensor.clone, lambda part: part.clone())
+
+    def detach(self) -> Self:
+        """The same numbers without a way back for gradients, for truncated back-propagation.
+
+        Train on one segment, step, detach, and let the next segment follow.
+        """
+        return self._each(Tensor.detach, lambda part: part.detach())
+
+    def _each(self, change: Callable[[Tensor], Tensor], nested: Callable[[Any], Any]) -> Self:
+        """A copy with all tensors changed, and what holds tensors."""
         new = copy(self)
         for name, part in vars(self).items():
             if isinstance(part, Tensor):
-                setattr(new, name, part.index_select(0, rows))
+                setattr(new, name, change(part))
             elif hasattr(part, "picked"):
-                setattr(new, name, part.picked(rows))
+                setattr(new, name, nested(part))
         return new
 
 
@@ -48,6 +83,16 @@ S = TypeVar("S", bound=State)
 
 class Mixer(nn.Module, Generic[S]):
     """A layer that maps (B, L, E) to (B, L, E), each token from those up to it."""
+
+    @property
+    def width(self) -> int | None:
+        """Channels E of a token, if it says."""
+        return None
+
+    @property
+    def kind(self) -> str:
+        """The layer in words; layers of one kind may go on from each other's states."""
+        return f"{type(self).__name__}({self.extra_repr()})"
 
     def start(self, batch: int) -> S:
         """The state before the first token of ``batch`` streams."""
@@ -64,22 +109,77 @@ class Mixer(nn.Module, Generic[S]):
         there: its own outputs are 0. On the CPU a token that is not finite is an error and leaves
         the state as it was; elsewhere nobody waits to look.
         """
+        self.check_tokens(x)
+        if state is not None:
+            self.check_state(state, len(x))
         x = checked(x, mask, state is not None)
         if 0 in x.shape:
             return x
-        if mask is None:
-            return self.mix(x, state)
-        return torch.where(mask[..., None], self.mix(x, state, mask), 0)
+        if torch.compiler.is_compiling():
+            y = self.mix(x, state, mask)
+        else:
+            with blamed(self):
+                y = self.mix(x, state, mask)
+        return y if mask is None else torch.where(mask[..., None], y, 0)
 
     def step(self, x: Tensor, state: S) -> Tensor:
         """Output for one (B, E) token, which is added to the state."""
         y: Tensor = self(x[:, None], state)
         return y[:, 0]
 
+    def check_tokens(self, x: Tensor) -> None:
+        """Refuse tokens of other channels or another type than the weights."""
+        if x.ndim == 3 and self.width not in (None, x.shape[2]):
+            raise ValueError(
+                f"tokens have {x.shape[2]} channels, and {self.kind} takes {self.width}"
+            )
+        weight = next(self.parameters(), x)
+        mixed = x.is_floating_point() and weight.dtype != x.dtype
+        if mixed and not torch.is_autocast_enabled(x.device.type):
+            raise ValueError(
+                f"tokens are {x.dtype} and the weights of {self.kind} {weight.dtype}; cast one of "
+                "them, or use torch.autocast"
+            )
+
+    def check_state(self, state: State, batch: int) -> None:
+        """Refuse a state that another kind of layer started, or for other streams."""
+        if not isinstance(state, State):
+            raise TypeError(f"a state is what start({batch}) gives, got {type(state).__name__}")
+        if state.maker not in ("", self.kind) or state.streams != batch:
+            raise ValueError(
+                f"this state was started by {state.maker or type(state).__name__} for "
+                f"{state.streams} streams, and {self.kind} was given {batch}; use one state for "
+                f"each layer and batch: start({batch})"
+            )
+
     @property
     def like(self) -> Tensor:
         """A parameter, for its device and type."""
         return next(self.parameters())
+
+
+@contextmanager
+def blamed(model: nn.Module) -> Iterator[None]:
+    """Say of an error within that weights are not finite, if they are not: then nothing can be."""
+    try:
+        yield
+    except ValueError as wrong:
+        weights = model.named_parameters()
+        if names := [name for name, weight in weights if not weight.isfinite().all()]:
+            raise ValueError(
+                f"{len(names)} weights hold nan or inf, {names[0]} first, so nothing can be worked "
+                "out; if training did this lower its rate, and go on from weights saved before"
+            ) from wrong
+        raise
+
+
+def check_sizes(**sizes: float) -> None:
+    """Refuse sizes that are not whole numbers from 1 on, by name."""
+    for name, size in sizes.items():
+        if not isinstance(size, SupportsIndex):
+            raise TypeError(f"{name} must be a whole number, got {size!r}")
+        if size < 1:
+            raise ValueError(f"{name} must be at least 1, got {size}")
 
 
 def widened(x: Tensor) -> Tensor:

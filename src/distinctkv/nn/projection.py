@@ -6,15 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .mixer import ShortConv, widened
+from .mixer import ShortConv, check_sizes, widened
 
 RATE = 0.1  # how fast the mean key follows the batches in training
+PENDING = 64  # batches that may wait for a backward pass which computes them again
 SHORT = 1e-12  # a row no longer than this has no direction
 
 
@@ -48,8 +49,10 @@ class Projection(nn.Module):
 
     The mean key is a buffer. A training batch is centred by the mean of the batches before it, so
     no token sees a later one, and then moves it. Evaluation, and any call with a past, leaves it
-    alone, so that a stream may be cut anywhere. The last batch once more, as activation
-    checkpointing asks for it, is centred as it was the first time.
+    alone, so that a stream may be cut anywhere. A batch like one of the last, as activation
+    checkpointing computes it again, is centred as it was the first time, and moves nothing. (Keys
+    that do not learn may come again in the next epoch: there that is so for the very last batch,
+    and in a backward pass.)
 
     A key of zeros has no direction and gets the first axis, so that all such keys are repeats of
     one another; a query of zeros stays so and prefers nothing.
@@ -57,11 +60,12 @@ class Projection(nn.Module):
 
     mean: Tensor
     batches: Tensor
-    mean_before: Tensor
-    last_batch: Tensor
 
     def __init__(self, width: int, heads: Heads) -> None:
         super().__init__()
+        check_sizes(width=width)
+        if not isinstance(heads, Heads):
+            raise TypeError(f"heads must be Heads(count=...), got {heads!r}")
         self.heads = heads
         wide = 3 * heads.count * heads.size
         self.enter = nn.Linear(width, wide, bias=False)
@@ -71,18 +75,18 @@ class Projection(nn.Module):
         self.scale = nn.Parameter(torch.full((heads.count, 1), heads.scale))
         self.register_buffer("mean", torch.zeros(heads.count, heads.size))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
-        for name in ("mean_before", "last_batch"):
-            self.register_buffer(name, torch.zeros_like(self.mean), persistent=False)
+        self._recent = _none_yet(self.mean)  # no buffer: it is of no use to anybody else
         self.leave = nn.Linear(heads.count * heads.size, width, bias=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Move or cast, but keep the means in 32 bits or more: many batches add up in them."""
-        wide = {name: getattr(self, name) for name in ("mean", "mean_before", "last_batch")}
+        """Move or cast, but keep the mean in 32 bits or more: many batches add up in it."""
+        before = self.mean
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name, before in wide.items():
-            now = getattr(self, name)
-            kind = torch.promote_types(now.dtype, torch.float32)
-            setattr(self, name, before.to(now.device, kind) if now.dtype != kind else now)
+        kind = torch.promote_types(self.mean.dtype, torch.float32)
+        if self.mean.dtype != kind:
+            source = self.mean if before.is_meta else before
+            self.mean = source.to(self.mean.device, kind)
+        self._recently(self.mean)
         return self
 
     def forward(
@@ -95,7 +99,7 @@ class Projection(nn.Module):
         if self.heads.centre:
             follows = self.training and past is None
             k = k - (self._follow(k, mask) if follows else self.mean)
-        (q, blank), (k, _) = _directions(q), _directions(k)
+        (q, blank), (k, _) = directions(q), directions(k)
         return torch.where(blank, 0, q) * self.scale, k, v, now
 
     @torch.no_grad()
@@ -108,15 +112,31 @@ class Projection(nn.Module):
         if mask is not None:
             batch = (keys * mask[..., None, None]).sum((0, 1)) / mask.sum()
         batch = batch.to(self.mean)
-        again = (batch == self.last_batch).all() & (self.batches > 0)
-        centre = torch.where(again, self.mean_before, self.mean)
+        recent = self._recently(batch)
+        same = (recent[0] == batch).flatten(1).all(1)
+        first = _is_first(batch, same)
+        learns = self.enter.weight.requires_grad or keys.requires_grad
+        again = same[0] if first and not learns else same.any()
+        before = recent[1].index_select(0, same.int().argmax()[None])[0]
+        centre = torch.where(again, before, self.mean)
         moves = batch.isfinite().all() & ~again
         self.batches += moves
         rate = (1 / self.batches.clamp(min=1)).clamp(min=RATE).to(self.mean)
-        self.mean_before.copy_(centre)
-        self.last_batch.copy_(torch.where(moves, batch, self.last_batch))
+        newest = torch.stack([batch, centre])[:, None]
+        recent.copy_(torch.where(moves, torch.cat([newest, recent[:, :-1]], 1), recent))
         self.mean.copy_(torch.where(moves, torch.lerp(centre, batch, rate), self.mean))
         return centre
+
+    def _recently(self, like: Tensor) -> Tensor:
+        """The last batches and what centred them, kept like the mean, wherever that came from."""
+        if (self._recent.dtype, self._recent.device) != (like.dtype, like.device):
+            self._recent = _none_yet(like)
+        return self._recent
+
+    def _load_from_state_dict(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401
+        """Another mean, for which the batches of the old one are new."""
+        self._recent = _none_yet(self._recent[0, 0])
+        super()._load_from_state_dict(*args, **settings)
 
     def out(self, y: Tensor) -> Tensor:
         """Reads (B, L, H, D) back to channels (B, L, E)."""
@@ -124,11 +144,37 @@ class Projection(nn.Module):
         return leave
 
 
-def _directions(rows: Tensor) -> tuple[Tensor, Tensor]:
+def _none_yet(mean: Tensor) -> Tensor:
+    """Room for batches and what centred them (2, PENDING, H, D), newest first: nan, like none."""
+    return torch.full((2, PENDING, *mean.shape), torch.nan, dtype=mean.dtype, device=mean.device)
+
+
+def _is_first(batch: Tensor, same: Tensor) -> bool:
+    """Whether a batch is computed for the first time: in a backward pass it is not.
+
+    A compiler cannot ask; there a batch like one of the last is the same one again.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    if torch._C._current_graph_task_id() < 0:
+        return True
+    waits = batch.is_cuda and torch.cuda.is_current_stream_capturing()
+    if not waits and not same.any() and batch.isfinite().all():
+        raise RuntimeError(
+            f"a batch is computed again for its gradient, and is none of the last {PENDING} of "
+            "this layer, so what centred it is not known; run backward after fewer of them, and "
+            "let checkpointing keep the random state"
+        )
+    return False
+
+
+def directions(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of length one, and which were zeros: those are the first axis, without a gradient.
 
     `normalize` alone would leave them zeros, with a slope of 1e12.
     """
     none = torch.linalg.vector_norm(rows.detach(), dim=-1, keepdim=True) <= SHORT
-    first = torch.zeros_like(rows[0, 0, 0]).index_fill(0, none.new_zeros(1, dtype=torch.long), 1)
+    first = torch.zeros_like(rows[(0,) * (rows.ndim - 1)]).index_fill(
+        0, none.new_zeros(1, dtype=torch.long), 1
+    )
     return fn.normalize(torch.where(none, first, rows), dim=-1), none

@@ -13,14 +13,14 @@ from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.nn import functional as fn
 
 from . import fast
 from .allocation import Allocation
-from .columns import Columns, attend
+from .columns import Columns, attend, audible
 from .columns import Mode as Mode
 from .columns import Value as Value
 from .openers import attend_openers
+from .plain import attend_all
 from .state import SlotState
 
 Gradient = Literal["token", "slot"]
@@ -38,6 +38,8 @@ def slot_keys(
     With ``gradient="token"`` the gradient goes straight through to the token's own key, so that
     every key is trained; with ``"slot"`` it goes where the number came from, the slot's opener.
     """
+    check_tokens(k, allocation)
+    allocation.check_slots(state)
     own = torch.arange(k.shape[1], device=k.device)[:, None]
     slot = allocation.assign.clamp(min=0).transpose(1, 2)  # (B, H, L)
     opener = allocation.opener.gather(2, slot).transpose(1, 2)
@@ -79,9 +81,10 @@ def read(
     ``mass`` weighs a slot by its tokens; with ``value="mean"`` that is attention over all tokens
     with each key replaced by its slot's. ``distinct`` counts every slot once (paper, eq. 3).
     ``log_gate`` (B, L, H) is the log of each token's weight: under ``mass`` a token counts for
-    that much, under ``distinct`` a slot has the weight of its opener. ``scale`` is 1/theta, one
-    number or one for each head of ``q``, by default D ** -0.5. ``state`` holds the slots from
-    before these tokens. ``q`` may have a multiple of the heads of ``k``. Padding reads 0.
+    that much, under ``distinct`` a slot has the weight of its opener; -inf shuts a token out, and
+    any other counts as -80 at least, which slots can still hold. ``scale`` is 1/theta, one number
+    or one for each head of ``q``, by default D ** -0.5. ``state`` holds the slots from before
+    these tokens. ``q`` may have a multiple of the heads of ``k``. Padding reads 0.
 
     >>> from .allocation import allocate
     >>> k = torch.eye(2)[[0, 1, 0, 0]].reshape(1, 4, 1, 2)
@@ -92,12 +95,10 @@ def read(
     >>> read(blank, k, v, found, mode="distinct").flatten()
     tensor([0.0000, 4.0000, 4.0000, 4.0000])
     """
-    check(mode, value, gradient, q, k, v, log_gate)
-    if allocation.assign.shape != k.shape[:3]:
-        raise ValueError(
-            f"allocation is for tokens {tuple(allocation.assign.shape)}, got keys "
-            f"{tuple(k.shape)}; allocate these keys"
-        )
+    check(mode, value, gradient, q, k, v, log_gate, scale)
+    check_tokens(k, allocation)
+    allocation.check_slots(state)
+    log_gate = audible(log_gate)
     scale = k.shape[-1] ** -0.5 if scale is None else scale
     found = fast.read(q, k, v, allocation, mode, value, scale, log_gate, state)
     if found is not None:
@@ -108,11 +109,7 @@ def read(
         query, scale = query * scale.reshape(-1, 1, 1), 1.0
     plain = mode == "mass" and value == "mean" and log_gate is None and state is None
     if plain and allocation.mask is None and allocation.sequence is None:
-        group = q.shape[2] // k.shape[2]
-        if group > 1:
-            key, val = key.repeat_interleave(group, 1), val.repeat_interleave(group, 1)
-        out = fn.scaled_dot_product_attention(query, key, val, is_causal=True, scale=scale)
-        return out.transpose(1, 2)
+        return attend_all(query, key, val, allocation, scale).transpose(1, 2)
     with torch.autocast(q.device.type, enabled=False):
         if mode == "distinct" and value == "first" and state is None:
             key = k.transpose(1, 2)
@@ -123,6 +120,15 @@ def read(
     return out.to(v.dtype).transpose(1, 2)
 
 
+def check_tokens(k: Tensor, allocation: Allocation) -> None:
+    """Refuse an allocation of other tokens."""
+    if allocation.assign.shape != k.shape[:3]:
+        raise ValueError(
+            f"allocation is for tokens {tuple(allocation.assign.shape)}, got keys "
+            f"{tuple(k.shape)}; allocate these keys"
+        )
+
+
 def check(
     mode: str,
     value: str,
@@ -131,13 +137,15 @@ def check(
     k: Tensor,
     v: Tensor,
     log_gate: Tensor | None = None,
+    scale: float | Tensor | None = None,
 ) -> None:
     """Refuse unknown words and shapes that do not fit."""
     words = {"mode": (mode, Mode), "value": (value, Value), "gradient": (gradient, Gradient)}
     for name, (word, known) in words.items():
         if word not in get_args(known):
             raise ValueError(f"{name} must be one of {get_args(known)}, got {word!r}")
-    alike = k.shape[:3] == v.shape[:3] and (*q.shape[:2], q.shape[3]) == (*k.shape[:2], k.shape[3])
+    alike = {q.ndim, k.ndim, v.ndim} == {4} and k.shape[:3] == v.shape[:3]
+    alike = alike and (*q.shape[:2], q.shape[3]) == (*k.shape[:2], k.shape[3])
     if not alike or q.shape[2] % k.shape[2]:
         raise ValueError(
             f"q, k, v must be (B, L, H, D) with H of q a multiple of that of k, got "
@@ -147,4 +155,9 @@ def check(
         raise ValueError(
             f"log_gate must be (B, L, H) {tuple(k.shape[:3])}, got {tuple(log_gate.shape)}; "
             "expand it to all heads"
+        )
+    if isinstance(scale, Tensor) and scale.numel() not in (1, q.shape[2]):
+        raise ValueError(
+            f"scale must be one number or one for each of {q.shape[2]} heads of q, "
+            f"got {tuple(scale.shape)}"
         )

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from .attention import Heads, Projection
-from .mixer import Mixer, State
+from .attention import Attention, Heads, Projection
+from .mixer import State, check_sizes
 
 
-@dataclass
+@dataclass(repr=False)
 class ScheduledState(State):
     """Sums and counts of the slots, and the tokens of the unfinished chunk."""
 
@@ -32,11 +32,12 @@ class ScheduledState(State):
     n_tokens: int = 0  # in slots
 
 
-class ScheduledAttention(Mixer[ScheduledState]):
+class ScheduledAttention(Attention[ScheduledState]):
     """Attention over slots and an unfinished chunk; how many slots there are is a matter of time.
 
     When ``chunk`` tokens have come, those least like any slot open new ones, as many as are due,
-    and the rest are added to the slot most like them. Gradients pass through the sums.
+    and the rest are added to the slot most like them. Gradients pass through the sums. A state
+    changes its shape from token to token, so compile whole sequences, not steps.
     """
 
     def __init__(self, width: int, heads: Heads | None = None, *, chunk: int = 16) -> None:
@@ -45,6 +46,10 @@ class ScheduledAttention(Mixer[ScheduledState]):
             raise ValueError(f"chunk must be at least 1 token, got {chunk}")
         self.project = Projection(width, heads or Heads())
         self.chunk = chunk
+
+    def extra_repr(self) -> str:
+        """Its heads and its chunk."""
+        return f"{super().extra_repr()}, chunk={self.chunk}"
 
     def due(self, n_tokens: int) -> int:
         """Slots that there should be after so many tokens."""
@@ -67,7 +72,8 @@ class ScheduledAttention(Mixer[ScheduledState]):
         heads = self.project.heads
         wide = torch.promote_types(self.like.dtype, torch.float32)
         none = self.like.new_zeros(batch, heads.count, 0, heads.size, dtype=wide)
-        return ScheduledState(self.project.conv.start(batch), none, none, none[..., 0], none, none)
+        past = self.project.conv.start(batch)
+        return ScheduledState(past, none, none, none[..., 0], none, none).of(self)
 
     def mix(
         self, x: Tensor, state: ScheduledState | None = None, mask: Tensor | None = None
@@ -145,6 +151,7 @@ class KVMAttention(ScheduledAttention):
 
     def fit(self, n_slots: int, n_tokens: int) -> None:
         """Choose the schedule that ends with so many slots."""
+        check_sizes(n_slots=n_slots, n_tokens=n_tokens)
         self.factor = n_slots / math.sqrt(n_tokens)
 
     def slot_keys(self, state: ScheduledState) -> Tensor:
@@ -171,6 +178,7 @@ class OVQAttention(ScheduledAttention):
 
     def fit(self, n_slots: int, n_tokens: int) -> None:
         """Choose the schedule that ends with so many slots."""
+        check_sizes(n_slots=n_slots, n_tokens=n_tokens)
         if n_slots >= n_tokens:
             raise ValueError(
                 f"{n_tokens} tokens never fill {n_slots} slots by this schedule; give fewer slots"

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from .law import FURTHEST
+from .door import readable
+from .law import FURTHEST, LENGTHS, error, halves
 
 ROWS = 512  # tokens compared with all before them at once
 
@@ -18,22 +19,25 @@ ROWS = 512  # tokens compared with all before them at once
 def causal_novelty(keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Novelty of keys (B, L, H, D) of length one to all keys before them: 1 - max cosine.
 
-    Worked out as half the squared distance to the nearest, so that a repeat is exactly 0. The first
-    token has novelty 2, the largest there is, and padding, whatever it holds, 0. The gradient goes
-    to both ends.
+    Worked out as half the squared distance to the nearest, so that a repeat is exactly 0; what is
+    too little to be told from 0 in float64 is 0, too. The first token has novelty 2, the largest
+    there is, and padding, whatever it holds, 0. The gradient goes to both ends. On the CPU, keys
+    of another length are refused; `unit` gives them length one.
 
     >>> causal_novelty(torch.eye(2)[[0, 1, 0]].reshape(1, 3, 1, 2)).flatten()
     tensor([2., 1., 0.])
     """
-    L = keys.shape[1]
+    _check_keys(keys, mask)
+    L, D = keys.shape[1], keys.shape[-1]
     if mask is not None:
         keys = torch.where(mask[..., None, None], keys, 0)
     with torch.no_grad(), torch.autocast(keys.device.type, enabled=False):
-        rows = keys.transpose(1, 2)
-        rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        rows = keys.transpose(1, 2).double()  # near repeats differ by less than float32 tells
+        half = halves(rows)[:, :, None]
         parts = []
         for start in range(0, L, ROWS):
             scores = rows[:, :, start : start + ROWS] @ rows[:, :, : start + ROWS].mT
+            scores -= half[..., : start + ROWS]  # the nearest, not the longest in its direction
             place = torch.arange(scores.shape[-1], device=keys.device)
             hidden = place >= place[start:, None]
             if mask is not None:
@@ -41,9 +45,28 @@ def causal_novelty(keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
             parts.append(scores.masked_fill_(hidden, -inf).max(-1))
         best = torch.cat([part.values for part in parts], 2).transpose(1, 2)
         near = torch.cat([part.indices for part in parts], 2).transpose(1, 2)
-    gaps = keys - keys.gather(1, near[..., None].expand_as(keys))
-    half = torch.where(best == -inf, FURTHEST, gaps.square().sum(-1) / 2)
-    return half if mask is None else torch.where(mask[..., None], half, 0)
+    wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
+    gaps = wide - wide.gather(1, near[..., None].expand_as(wide))
+    apart = gaps.square().sum(-1) / 2
+    apart = torch.where(apart > error(D, torch.float64), apart, 0)
+    apart = torch.where(best == -inf, FURTHEST, apart).to(keys.dtype)
+    return apart if mask is None else torch.where(mask[..., None], apart, 0)
+
+
+def _check_keys(keys: Tensor, mask: Tensor | None) -> None:
+    if keys.ndim != 4 or not keys.is_floating_point():
+        raise ValueError(f"keys must be floats (B, L, H, D), got {keys.dtype} {tuple(keys.shape)}")
+    if not readable(keys):
+        return
+    lengths = torch.linalg.vector_norm(keys.detach().double(), dim=-1)
+    wrong = ~((lengths > LENGTHS[0]) & (lengths < LENGTHS[1]))
+    if mask is not None:
+        wrong &= mask[..., None]
+    if wrong.any():
+        raise ValueError(
+            f"keys must have length one, {int(wrong.sum())} have not, the first of them "
+            f"{float(lengths[wrong][0]):.3g}; use distinctkv.nn.functional.unit, and mask padding"
+        )
 
 
 def soft_read(
@@ -99,6 +122,9 @@ def budget_penalty(gate: Tensor, budget: float | Tensor) -> Tensor:
     >>> budget_penalty(torch.ones(1, 6, 1), budget=4)
     tensor(0.2500)
     """
+    most = torch.as_tensor(budget)
+    if readable(most) and not (most > 0).all():
+        raise ValueError(f"budget must be above 0 tokens, got {budget}")
     return ((gate.sum(1) - budget) / budget).square().mean()
 
 
@@ -115,7 +141,9 @@ def hard_keep(scores: Tensor, budget: int, *, mask: Tensor | None = None) -> Ten
     able = ~scores.isnan()
     if mask is not None:
         able = able & mask[..., None]
-    scores = scores.masked_fill(~able, -inf)
-    order = scores.sort(dim=1, descending=True, stable=True).indices
+    # By score, and then those that may be kept first: a score of -inf is a score.
+    order = scores.masked_fill(~able, -inf).sort(dim=1, descending=True, stable=True).indices
+    first = able.gather(1, order).to(torch.uint8).sort(dim=1, descending=True, stable=True).indices
+    order = order.gather(1, first)
     keep = torch.zeros_like(scores, dtype=torch.bool)
     return keep.scatter(1, order[:, :budget], True) & able

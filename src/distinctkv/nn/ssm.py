@@ -76,12 +76,20 @@ def selective_scan(
 
 
 def diagonal(
-    x: Tensor, A: Tensor, B: Tensor, C: Tensor, *, chunk: int = 64, state: Tensor | None = None
+    x: Tensor,
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    *,
+    chunk: int = 64,
+    state: Tensor | None = None,
+    lengths: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """S4D: ``h_t = A h_{t-1} + B x_t``, ``y_t = 2 Re(C h_t)``, with the same A, B, C at all times.
 
     ``x`` is (B, L, E) and real, ``A``, ``B`` and ``C`` (E, N) and complex, already discrete.
-    Returns ``y`` (B, L, E) and the complex state (B, E, N).
+    Returns ``y`` (B, L, E) and the complex state (B, E, N), with ``lengths`` (B,) that after so
+    many tokens of a stream, whatever stands behind them.
 
     >>> half, one = torch.tensor([[0.5 + 0j]]), torch.ones(1, 1) + 0j
     >>> diagonal(torch.ones(1, 3, 1), half, one, one / 2)[0].flatten()
@@ -90,21 +98,41 @@ def diagonal(
     L = x.shape[1]
     x = chunks(x, chunk).movedim(3, 2)  # (B, M, E, Q)
     times = torch.arange(chunk + 1, device=x.device)
-    powers = A[..., None] ** times  # (E, N, Q + 1)
+    powers = _powers(A, chunk + 1)
     kernel = 2 * ((B * C)[..., None] * powers[..., :-1]).sum(1).real  # (E, Q)
     lag = times[:-1, None] - times[:-1]
     toeplitz = kernel[:, lag.clamp_min(0)] * (lag >= 0)  # (E, Q, Q)
     within = torch.einsum("eqk,bmek->bmeq", toeplitz, x)
     if state is None:
         state = A.new_zeros(x.shape[0], *A.shape)
+    if lengths is None:
+        lengths = torch.full((x.shape[0],), L, device=x.device)
     rows = []
     for m in range(x.shape[1]):
-        q = min(chunk, L - m * chunk)  # fill must not age the state
         rows.append(2 * torch.einsum("ben,en,enq->beq", state, C, powers[..., 1:]).real)
-        pulse = torch.einsum("beq,enq->ben", x[:, m, :, :q].to(A.dtype), powers[..., :q].flip(-1))
-        state = powers[..., q] * state + pulse * B
+        q = (lengths - m * chunk).clamp(0, chunk)  # what stands behind must not age the state
+        tokens = _last(x[:, m], q).to(A.dtype)
+        pulse = torch.einsum("beq,enq->ben", tokens, powers[..., :-1].flip(-1))
+        state = powers.movedim(-1, 0)[q] * state + pulse * B
     y = within + torch.stack(rows, 1)
     return y.movedim(3, 2).flatten(1, 2)[:, :L], state
+
+
+def _powers(A: Tensor, n: int) -> Tensor:
+    """A to the power of 0 to n - 1 (..., n), by products alone: 0 to the 0 is 1."""
+    powers = torch.ones_like(A)[..., None]
+    while powers.shape[-1] < n:
+        more = powers[..., : n - powers.shape[-1]] * (powers[..., -1] * A)[..., None]
+        powers = torch.cat([powers, more], -1)
+    return powers
+
+
+def _last(tokens: Tensor, q: Tensor) -> Tensor:
+    """The first q (B,) of tokens (B, E, Q) moved to the end, with zeros before them."""
+    Q = tokens.shape[-1]
+    place = torch.arange(Q, device=q.device) - Q + q[:, None, None]
+    moved = tokens.gather(-1, place.clamp_min(0).expand(tokens.shape))
+    return torch.where(place >= 0, moved, 0)
 
 
 def decays(moves: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ class SlotState(NamedTuple):
     A head's slots lie together, since a read walks over them: ``keys`` (B, H, S, D) of length one,
     ``values`` (B, H, S, C), which are sums for the mean, ``weights`` and ``counts`` (B, H, S),
     ``n_slots``, and ``overflow``, ``seen`` and ``refused`` (B, H): tokens that found no room, that
-    were written, whose keys were no rows of length one. What lies behind ``n_slots`` is never read.
+    were written, that were left out: their keys were no rows of length one, their values not
+    finite, or they were allocated for other slots. What lies behind ``n_slots`` is never read.
 
     >>> state = SlotState.empty(torch.zeros(2, 1, 4, 8), torch.zeros(2, 1, 4, 16), capacity=32)
     >>> state.keys.shape, state.values.shape, state.nbytes
@@ -65,6 +66,13 @@ class SlotState(NamedTuple):
         """Bytes of all buffers, filled or not."""
         return sum(x.nbytes for x in self)
 
+    def __repr__(self) -> str:
+        """Streams, slots and bytes; waits for the device."""
+        B, H, S, _ = self.keys.shape
+        # A compiler's tensors hold no numbers.
+        most = int(self.n_slots.max()) if type(self.n_slots) is Tensor and B * H else 0
+        return f"SlotState({B} x {H} streams, up to {most} of {S} slots, {self.nbytes} bytes)"
+
     @property
     def used(self) -> Tensor:
         """Which slots are filled (B, H, S)."""
@@ -94,19 +102,25 @@ class SlotState(NamedTuple):
         """A copy that later steps do not touch."""
         return SlotState(*(x.clone() for x in self))
 
+    def detach(self) -> SlotState:
+        """The same buffers without a way back for gradients."""
+        return SlotState(*(x.detach() for x in self))
+
     def picked(self, rows: Tensor) -> SlotState:
         """A copy with these rows of the batch, as beam search asks for."""
         return SlotState(*(x.index_select(0, rows) for x in self))
 
     def check(self) -> SlotState:
-        """Raise if a key was refused or a token found no room; waits for the device."""
+        """Raise if a token was refused or found no room; waits for the device."""
         if n := int(self.refused.sum()):
             raise ValueError(
-                f"{n} keys were not finite rows of length one and were left out; use "
-                "distinctkv.nn.functional.unit, and mask padding"
+                f"{n} keys were not finite rows of length one, had values that were not finite or "
+                "were allocated for other slots, and were left out; use "
+                "distinctkv.nn.functional.unit, mask padding, and allocate with this state"
             )
         if n := int(self.overflow.sum()):
             raise ValueError(
-                f"{n} novel tokens found all {self.capacity} slots taken; raise capacity or tau"
+                f"{n} novel tokens found all {self.capacity} slots taken; raise tau, capacity, or "
+                "the room a layer starts with"
             )
         return self

@@ -1,4 +1,4 @@
-"""Decoding: write some tokens into the slots, and read them back, in buffers that never grow."""
+"""Decoding: write some tokens into the slots, and read them back."""
 
 # B batch, L tokens, H heads, S slots, D key size, C value size, G queries per head
 
@@ -10,12 +10,13 @@ from math import inf
 import torch
 from torch import Tensor
 
+from . import door
 from .allocation import Allocation, allocate
-from .columns import Mode, Value, positive
-from .door import taus
+from .columns import Mode, Value, audible, positive
 from .engine import Impl
 from .reading import check, read
 from .state import SlotState
+from .writing import finite, write_many, write_one
 
 
 def step(
@@ -36,6 +37,7 @@ def step(
 
     With one token this costs one pass over the slots. The buffers of ``state`` are written in place
     and given back; `SlotState.clone` before, to keep what was. No gradient passes to the slots.
+    A token whose value is not finite is refused as one whose key is not (`allocate`).
 
     >>> from .allocation import unit
     >>> k, v = unit(torch.randn(1, 5, 2, 4)), torch.randn(1, 5, 2, 3)
@@ -45,21 +47,26 @@ def step(
     >>> torch.allclose(out, read(k, k, v, allocate(k, 0.3)), atol=1e-5)
     True
     """
-    check(mode, value, "token", q, k, v, log_gate)
+    check(mode, value, "token", q, k, v, log_gate, scale)
+    log_gate = audible(log_gate)
     if k.shape[1] == 1 and _fused(q, k, v, state, impl):
+        door.check(k, tau, state, mask, None, 1, None)
         from .kernels import stepping as kernel
 
         out = kernel.step(
-            q, k, v, state, taus(tau, k),
+            q, k, v, state, door.taus(tau, k),
             mode=mode, value=value, scale=scale, log_gate=log_gate, mask=mask,
         )  # fmt: skip
         return out, state
+    fine = finite(v, log_gate)
+    if not door.readable(v) or not bool(fine.all()):
+        k = torch.where(fine[..., None], k, torch.nan)
     found = allocate(k, tau, state=state, mask=mask, impl=impl)
     if k.shape[1] == 1:
-        _write_one(state, k, v, found, mode, value, log_gate)
+        write_one(state, k, v, found, mode, value, log_gate)
         return _read_one(q, state, mode, value, scale, found).to(v.dtype), state
     out = read(q, k, v, found, mode=mode, value=value, scale=scale, log_gate=log_gate, state=state)
-    return out, write(state, k, v, found, mode=mode, value=value, log_gate=log_gate)
+    return out, write_many(state, k, v, found, mode, value, log_gate, fine)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, state: SlotState, impl: Impl) -> bool:
@@ -72,114 +79,6 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, state: SlotState, impl: Impl) -> boo
     from .kernels.stepping import fits
 
     return fits(v, state)
-
-
-@torch.no_grad()
-def write(
-    state: SlotState,
-    k: Tensor,
-    v: Tensor,
-    allocation: Allocation,
-    *,
-    mode: Mode = "mass",
-    value: Value = "mean",
-    log_gate: Tensor | None = None,
-) -> SlotState:
-    """Put tokens (B, L, H, D) where ``allocation``, made with this ``state``, said; in place."""
-    if allocation.opener.shape != state.weights.shape:
-        raise ValueError(
-            f"allocation is for slots {tuple(allocation.opener.shape)}, this state holds "
-            f"{tuple(state.weights.shape)}; allocate with state=state"
-        )
-    slot = allocation.assign.transpose(1, 2)
-    real, slot = slot >= 0, slot.clamp(min=0)
-    fresh, opener = allocation.opener >= 0, allocation.opener.clamp(min=0)
-    gate = _gate(state, real, log_gate)
-    val = v.transpose(1, 2).to(state.values.dtype)
-    _put(state.keys, fresh, k.transpose(1, 2), opener)
-    state.counts.masked_fill_(fresh, 0).scatter_add_(2, slot, real.to(state.counts.dtype))
-    if mode == "mass":
-        state.weights.masked_fill_(fresh, 0).scatter_add_(2, slot, gate)
-    else:
-        state.weights.copy_(torch.where(fresh, gate.gather(2, opener), state.weights))
-    if value == "mean":
-        part = (gate if mode == "mass" else real.to(val.dtype))[..., None] * val
-        part = torch.where(real[..., None], part, 0)
-        state.values.masked_fill_(fresh[..., None], 0)
-        state.values.scatter_add_(2, slot[..., None].expand_as(part), part)
-    elif value == "first":
-        _put(state.values, fresh, val, opener)
-    else:
-        place = torch.where(real, torch.arange(val.shape[2], device=v.device), -1)
-        latest = torch.full_like(opener, -1).scatter_reduce_(2, slot, place, "amax")
-        _put(state.values, latest >= 0, val, latest.clamp(min=0))
-    return _count(state, allocation)
-
-
-def _put(buffer: Tensor, where: Tensor, rows: Tensor, source: Tensor) -> None:
-    """Overwrite slots (B, H, S) of a buffer with the rows of these tokens."""
-    new = rows.gather(2, source[..., None].expand(-1, -1, -1, rows.shape[-1]))
-    buffer.copy_(torch.where(where[..., None], new.to(buffer.dtype), buffer))
-
-
-def _gate(state: SlotState, real: Tensor, log_gate: Tensor | None) -> Tensor:
-    """Weights of tokens (B, H, L), 0 for padding."""
-    weight = real.to(state.weights.dtype)
-    if log_gate is None:
-        return weight
-    return torch.where(real, log_gate.transpose(1, 2).to(weight.dtype).exp(), 0)
-
-
-def _count(state: SlotState, allocation: Allocation) -> SlotState:
-    state.n_slots.copy_(allocation.n_slots)
-    state.overflow.add_(allocation.overflow)
-    state.refused.add_(allocation.refused)
-    state.seen.add_((allocation.assign >= 0).sum(1))
-    return state
-
-
-@torch.no_grad()
-def _write_one(
-    state: SlotState,
-    k: Tensor,
-    v: Tensor,
-    allocation: Allocation,
-    mode: Mode,
-    value: Value,
-    log_gate: Tensor | None,
-) -> None:
-    """Put one token where ``allocation`` said, touching one slot of each stream."""
-    slot = allocation.assign.transpose(1, 2)  # (B, H, 1)
-    real, slot = slot >= 0, slot.clamp(min=0)
-    lead = allocation.lead.transpose(1, 2)
-    gate = _gate(state, real, log_gate)
-    val = v.transpose(1, 2).to(state.values.dtype)
-    _set(state.keys, slot, lead, k.transpose(1, 2))
-    _set(state.counts, slot, real, 1 + _old(state.counts, slot, lead))
-    weight = gate + _old(state.weights, slot, lead)
-    _set(state.weights, slot, real if mode == "mass" else lead, weight)
-    if value == "mean":
-        part = val * gate[..., None] if mode == "mass" else val
-        _set(state.values, slot, real, part + _old(state.values, slot, lead))
-    else:
-        _set(state.values, slot, lead if value == "first" else real, val)
-    _count(state, allocation)
-
-
-def _wide(slot: Tensor, buffer: Tensor) -> Tensor:
-    return slot if buffer.ndim == 3 else slot[..., None].expand(-1, -1, -1, buffer.shape[-1])
-
-
-def _old(buffer: Tensor, slot: Tensor, lead: Tensor) -> Tensor:
-    """What the slot holds, 0 if it is only now opened."""
-    old = buffer.gather(2, _wide(slot, buffer))
-    return torch.where(_wide(lead, buffer), 0, old)
-
-
-def _set(buffer: Tensor, slot: Tensor, where: Tensor, new: Tensor) -> None:
-    index = _wide(slot, buffer)
-    old = buffer.gather(2, index)
-    buffer.scatter_(2, index, torch.where(_wide(where, buffer), new.to(buffer.dtype), old))
 
 
 def _read_one(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -41,22 +42,44 @@ def train(
 ) -> Iterator[Step]:
     """Train on (tokens, targets) of shape (B, L); yields what it sees ``every`` so many steps.
 
-    Targets of -100 are not asked. AdamW with a warm-up over the first tenth, a cosine to 5 % of
-    ``rate``, gradients clipped to length one; bfloat16 products on a GPU. With ``chance``, the
-    loss of one who knows nothing, a `Watch` looks out for a collapse. ``captured`` launches a step
-    on a GPU as one graph (`Captured`), for models that launching keeps waiting. ``asked`` is for
-    `Learner`.
+    The first and the last are always among them. Targets of -100 are not asked. AdamW with a
+    warm-up over the first tenth, a cosine to 5 % of ``rate``, gradients clipped to length one;
+    bfloat16 products on a GPU. With ``chance``, the loss of one who knows nothing, a `Watch` looks
+    out for a collapse. ``captured`` launches a step on a GPU as one graph (`Captured`), for models
+    that launching keeps waiting. ``asked`` is for `Learner`. Batches that end before the steps do
+    end the training, with a warning.
     """
+    if steps < 0 or every < 1:
+        raise ValueError(f"steps must be 0 or more and every 1, got {steps} and {every}")
     watch, learner = Watch(model, math.inf if chance is None else chance), Learner(model, asked)
     update = Captured(learner, model) if captured else learner
-    model.train()
-    for number, (tokens, targets) in zip(range(steps), batches, strict=False):
-        if ramp is not None:
-            set_tau(model, ramp(number / steps))
-        learner.go_at(rate * _rate_at(number, steps))
-        loss = update(tokens, targets)
-        if number % every == 0 or number == steps - 1:
-            yield Step(number, loss.item(), watch.look(number, loss.item()))
+
+    losses: set[bool] = set()  # whether a step shown had a loss
+
+    def told(number: int, loss: Tensor, n_tokens: int) -> Step:
+        losses.add(loss.item() != 0)
+        return Step(number, loss.item(), watch.look(number, loss.item(), n_tokens))
+
+    def seen() -> Iterator[Step]:
+        model.train()
+        done, untold = 0, None
+        for number, batch in zip(range(steps), batches, strict=False):
+            tokens, targets = _pair(batch)
+            if ramp is not None:
+                set_tau(model, ramp(number / steps))
+            learner.go_at(rate * _rate_at(number, steps))
+            done, untold = number + 1, (number, update(tokens, targets), tokens.shape[1])
+            if number % every == 0:
+                yield told(*untold)
+                untold = None
+        if untold is not None:
+            yield told(*untold)
+        if done < steps:
+            warnings.warn(_ended(done, steps), stacklevel=2)
+        if losses == {False}:
+            warnings.warn(f"nothing was asked: all targets seen were {SILENT}", stacklevel=2)
+
+    return seen()
 
 
 class Learner:
@@ -68,6 +91,11 @@ class Learner:
     """
 
     def __init__(self, model: nn.Module, asked: float | None = None) -> None:
+        if asked is not None and not 0 < asked <= 1:
+            raise ValueError(
+                f"asked is a part of the places, above 0 and at most 1, got {asked}; for all of "
+                "them leave it out"
+            )
         self.model, self.asked = model, asked
         # A graph reads the rate where it lies, so on a GPU it is a tensor.
         there = next(model.parameters()).is_cuda
@@ -86,6 +114,11 @@ class Learner:
 
     def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """One step; nothing in it waits for the device."""
+        if tokens.shape != targets.shape:
+            raise ValueError(
+                f"targets must be {tuple(tokens.shape)} as tokens, {SILENT} where nothing is "
+                f"asked, got {tuple(targets.shape)}"
+            )
         kind = tokens.device.type
         asked, there = targets != SILENT, {}
         if self.asked is not None:
@@ -135,6 +168,20 @@ def sweep(
         for layer, tau in zip(layers, before, strict=True):
             layer.tau.fill_(tau)
     return rows
+
+
+def _pair(batch: object) -> tuple[Tensor, Tensor]:
+    """A batch, if it is one; a tensor of two rows would pass for a pair."""
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise TypeError(f"a batch is (tokens, targets), two tensors (B, L), got {type(batch).__name__}")
+
+
+def _ended(number: int, steps: int) -> str:
+    return (
+        f"the batches ended after {number} of {steps} steps, with the rate still high; give "
+        f"steps={number}, or batches that go on"
+    )
 
 
 def _rate_at(step: int, steps: int) -> float:

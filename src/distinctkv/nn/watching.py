@@ -15,6 +15,9 @@ from torch import nn
 from ..policy import Concentration, check_metric
 from .distinct import DistinctAttention
 
+FEW = 3  # slots in a sequence: fewer tell hardly anything apart
+FEW_PER_TOKEN = (0.1, 0.03)  # at most, in short sequences; and where their length is not known
+
 
 class CollapseWarning(UserWarning):
     """The keys of a layer are falling together while nothing has been learned."""
@@ -56,7 +59,10 @@ def distinct_layers(model: nn.Module) -> dict[str, DistinctAttention]:
 def set_tau(model: nn.Module, tau: float) -> None:
     """Give every layer that holds slots this threshold, 0 to 2."""
     check_metric("cosine", Concentration.fixed(tau).tau)
-    for layer in distinct_layers(model).values():
+    layers = distinct_layers(model).values()
+    if not layers:
+        raise ValueError(f"tau={tau} means nothing to a model without a DistinctAttention")
+    for layer in layers:
         layer.tau.fill_(tau)
 
 
@@ -64,10 +70,11 @@ def set_tau(model: nn.Module, tau: float) -> None:
 class Watch:
     """Slots per token of each layer while training, and the alarm if they fall too soon.
 
-    Warns once for a layer whose slots are below ``part`` of the most they were at this tau while
-    the loss is still within 5 % of ``chance``, the loss of one who knows nothing. Slots at another
-    tau say nothing, so the count begins anew whenever tau moves; and the most, not the first,
-    because they are few before the mean key is known.
+    Warns once for a layer while the loss is still within 5 % of ``chance``, the loss of one who
+    knows nothing, if its slots are below ``part`` of the most they were at this tau, or so few
+    that no tau is an excuse: under 3 in a sequence, and under a tenth of its tokens. Slots at
+    another tau are no measure, so the most begins anew whenever tau moves. The first look only
+    measures: slots are few before the mean key is known.
     """
 
     model: nn.Module
@@ -76,28 +83,35 @@ class Watch:
     most: dict[str, tuple[float, float]] = field(default_factory=dict)  # tau, slots
     warned: set[str] = field(default_factory=set)
 
-    def look(self, step: int, loss: float) -> dict[str, float]:
-        """Slots per token by layer at this step."""
+    def look(self, step: int, loss: float, n_tokens: int | None = None) -> dict[str, float]:
+        """Slots per token by layer at this step, whose sequences have ``n_tokens`` each.
+
+        Where that is not told, fewer than 3 slots in 100 tokens are too few.
+        """
+        short, unknown = FEW_PER_TOKEN
+        floor = unknown if n_tokens is None else min(short, FEW / n_tokens)
         slots = {}
         for name, layer in distinct_layers(self.model).items():
             if layer.slots_per_token is None:
                 continue
             slots[name] = now = float(layer.slots_per_token)
-            tau, before = self.most.get(name, (0.0, 0.0))
-            before = max(before, now) if tau == float(layer.tau) else now
-            self.most[name] = float(layer.tau), before
-            fallen = now < self.part * before and loss > 0.95 * self.chance
-            if fallen and name not in self.warned:
-                self.warned.add(name)
-                warnings.warn(_alarm(name, before, now, step, loss, float(layer.tau)), stacklevel=2)
+            known, tau = name in self.most, float(layer.tau)
+            at, before = self.most.get(name, (tau, now))
+            before = max(before, now) if at == tau else now
+            self.most[name] = tau, before
+            if loss <= 0.95 * self.chance or name in self.warned:
+                continue
+            if now < self.part * before:
+                self._warn(name, f"fell from {before:.3f} to {now:.3f}", step, loss, tau)
+            elif known and now < floor:
+                self._warn(name, f"are as few as {now:.3f}", step, loss, tau)
         return slots
 
-
-def _alarm(
-    name: str, before: float, now: float, step: int, loss: float, tau: float
-) -> CollapseWarning:
-    return CollapseWarning(
-        f"{name}: slots per token fell from {before:.3f} to {now:.3f} by step {step} while the "
-        f"loss, {loss:.2f}, is still at chance: its keys are falling together. "
-        f"Halve tau (now {tau:.3g}; .15 is safe), or ramp it, and keep centre=True"
-    )
+    def _warn(self, name: str, said: str, step: int, loss: float, tau: float) -> None:
+        self.warned.add(name)
+        text = (
+            f"{name}: slots per token {said} by step {step} while the loss, {loss:.2f}, is still "
+            f"at chance: its keys are falling together. Halve tau (now {tau:.3g}; .15 is safe), or "
+            "ramp it, and keep centre=True"
+        )
+        warnings.warn(CollapseWarning(text), stacklevel=3)

@@ -14,8 +14,15 @@ from ..snapshot import SnapshotError, replace
 
 
 def save(model: nn.Module, path: str | os.PathLike[str]) -> None:
-    """Write all parameters and buffers; a crash leaves either the old file or the new one."""
-    tensors = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    """Write all parameters and buffers; a crash leaves either the old file or the new one.
+
+    Weights that two layers share are written for each.
+    """
+    tensors, held = {}, set()
+    for name, tensor in model.state_dict().items():
+        there = tensor.untyped_storage().data_ptr()
+        tensors[name] = tensor.clone() if there in held else tensor.contiguous()
+        held.add(there)
     replace(Path(path), pack(tensors))
 
 

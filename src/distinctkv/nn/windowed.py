@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
+from .columns import positive
 from .state import SlotState
 
 QUERIES = 512  # queries whose masks are held at once
@@ -55,7 +56,7 @@ def columns(
     if state is not None:
         used = state.used
         count = torch.where(used, state.weights, 1)
-        held = torch.where(used[..., None], state.values / count[..., None], 0)
+        held = torch.where(used[..., None], state.values / positive(count)[..., None], 0)
         keys.insert(0, torch.where(used[..., None], state.keys, 0).transpose(1, 2).to(k))
         values.insert(0, held.transpose(1, 2).to(v))
         weight = torch.cat([count.log().masked_fill(~used, -torch.inf).to(weight), weight], -1)

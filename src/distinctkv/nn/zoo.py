@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as fn
 
 from .gates import Gate, NoveltyGate, decided
+from .projection import directions
 from .soft import causal_novelty
 
 
@@ -54,8 +55,8 @@ class KeyNoveltyGate(Gate):
 class MetricGate(Gate):
     """A learned metric: novelty among keys after a linear map, then the paper's two numbers.
 
-    It compares whole streams of keys (B, L, F) and sees all tokens before each, so it is for
-    training and study; it starts as the plain cosine.
+    It compares whole streams of keys (B, L, F), or of heads (B, L, H, F), and sees all tokens
+    before each, so it is for training and study; it starts as the plain cosine.
     """
 
     def __init__(self, width: int) -> None:
@@ -65,8 +66,10 @@ class MetricGate(Gate):
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """``a (novelty' - b)``, with novelty' measured after the map."""
-        keys = fn.normalize(hidden @ self.map, dim=-1)
-        return self.base.logit(causal_novelty(keys[:, :, None])[..., 0], hidden)
+        keys, _ = directions(hidden @ self.map)
+        if keys.ndim == 3:
+            return self.base.logit(causal_novelty(keys[:, :, None])[..., 0], hidden)
+        return self.base.logit(causal_novelty(keys), hidden)
 
 
 class ContextGate(Gate):

@@ -45,6 +45,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "Fixed budgets stay flat, and without a budget the slots only grow.",
             lambda axes: slots_along_the_stream(axes, result),
             (6.6, 3.7),
+            title="Slots along the stream",
         ),
         Picture(
             "adaptive-cost",
@@ -52,6 +53,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "Filled: averaged over tokens. The line joins fixed budgets per token.",
             f"Recall against average slots, counted in two ways. {costs}.",
             lambda axes: recall_against_cost(axes, result),
+            title="Recall against average slots",
         ),
         Picture(
             "adaptive-gain",
@@ -59,6 +61,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "the spread over seeds. Rings: what the paper says.",
             f"Gain in recall of the adaptive budget. {gains}.",
             lambda axes: gains_by_rival(axes, result),
+            title="What the adaptive budget gains",
         ),
     )
 

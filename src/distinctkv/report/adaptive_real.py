@@ -48,6 +48,7 @@ def by_decay(result: Result) -> Picture:
         f"Recall of three budgets on BGL by how long a use counts. {said}.",
         lambda axes: recall_by_decay(axes, result),
         (6.6, 3.7),
+        title="Recall against the reach of a use",
     )
 
 
@@ -107,6 +108,7 @@ def gained(result: Result) -> Picture:
         "equal slots per token. Rings: what the paper says.",
         f"Gain in recall of the adaptive budget. {said}.",
         lambda axes: gains_by_rival(axes, result),
+        title="What the adaptive budget gains",
     )
 
 
@@ -142,6 +144,7 @@ def along(result: Result, case: Case) -> Picture:
         f"Slots against tokens of {case.label}: {said}.",
         lambda axes: slots_along(axes, result, case),
         (6.6, 3.7),
+        title=f"Slots held along {case.label}",
     )
 
 

@@ -89,7 +89,8 @@ class Numbers:
         made = Table(title=heading, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         for name, _ in columns:
             words = name in ("case", "setting")
-            made.add_column(name, justify="left" if words else "right", no_wrap=name != "setting")
+            # Where room is short words go on in the next line; a number is never cut.
+            made.add_column(name, justify="left" if words else "right", no_wrap=not words)
         for row, cells in zip(self.rows, zip(*(c for _, c in columns), strict=True), strict=True):
             style = STYLES[row.role] if self.claimed or row.role == "cache" else ""
             # Text, not str: a label in brackets is a label, not a colour.

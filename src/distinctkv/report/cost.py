@@ -39,12 +39,14 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"Speed-up against repeats, log scales. {told(*SPEEDUPS)}.",
             lambda axes: speedup(axes, result),
             (7.6, 3.7),
+            title="How much faster the cache is read",
         ),
         Picture(
             "cost-read",
             "Microseconds a query, in a batch: attention over every token, and the cache.",
             f"Time of a read against tokens, log scales. {told('batch.attention', 'batch.cache')}.",
             lambda axes: times(axes, result, {"batch.attention": ATTENTION, "batch.cache": CACHE}),
+            title="Time of a read",
         ),
         Picture(
             "cost-build",
@@ -52,6 +54,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "cost that grows linearly with the stream.",
             f"Time to take in a token, log scales. {told('build.append', 'build.build')}.",
             lambda axes: times(axes, result, {"build.build": CACHE, "build.append": ATTENTION}),
+            title="Time to build",
         ),
     )
 

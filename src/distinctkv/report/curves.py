@@ -63,6 +63,22 @@ def name_ends(axes: Axes, lines: Sequence[Series], gap: float) -> None:
         )
 
 
+def name_points(axes: Axes, line: Series, names: Sequence[str], gap: float = 0.05) -> None:
+    """A name in small type to the right of each point, all ``gap`` apart or more."""
+    falling = sorted(zip(line.y, names, strict=True), reverse=True)
+    heights = spaced([height for height, _ in falling], gap)
+    for height, (_, name) in zip(heights, falling, strict=True):
+        axes.annotate(
+            name,
+            (line.x[0], height),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=7.5,
+            color=svg.COLOURS["muted"],
+        )
+
+
 def key(axes: Axes, place: tuple[float, float]) -> None:
     """Names of the lines in their colours, the last drawn first; ``place`` is its lower left."""
     axes.legend(

@@ -45,6 +45,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"Events, distinct items and slots, log scale. {said}.",
             lambda axes: events_and_slots(axes, streams[::-1]),
             (7.2, 3.4),
+            title="Events, slots and items of each stream",
         ),
         Picture(
             "domains-quarter",
@@ -52,6 +53,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"Recall with a quarter of the slots. {quartered}.",
             lambda axes: quarter(axes, streams[::-1]),
             (7.2, 3.6),
+            title="Recall with a quarter of the slots",
         ),
     )
 

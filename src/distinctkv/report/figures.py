@@ -24,7 +24,6 @@ from . import (
     real_frontier,
     recall,
     stress,
-    svg,
     tau,
 )
 from .picture import Picture
@@ -61,6 +60,5 @@ def write_story(results: Sequence[Result], path: Path) -> bool:
     drawn = [picture for result in results for picture in pictures(result)[:1]]
     if not drawn:
         return False
-    first = drawn[0]
-    snapshot.replace(path, svg.standalone(first.paint, first.size).encode())
+    snapshot.replace(path, drawn[0].standalone().encode())
     return True

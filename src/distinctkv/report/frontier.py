@@ -60,6 +60,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"Recall against slots. At a budget of 64: {told('points', 'recall')}.",
             lambda axes: recall_against_slots(axes, lines, result),
             (7.6, 4.6),
+            title="Recall against slots",
         ),
         Picture(
             "frontier-bytes",
@@ -70,6 +71,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"{told('bytes', *result.tables['bytes'][0].measures)}.",
             lambda axes: recall_against_bytes(axes, lines),
             (7.6, 4.4),
+            title="Recall against bytes",
         ),
         Picture(
             "frontier-lead",
@@ -79,6 +81,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"{told('lead', *result.tables['lead'][0].measures)}.",
             lambda axes: lead_by_budget(axes, lines),
             (5.6, 4.2),
+            title="Lead over policies with as many slots",
         ),
         Picture(
             "frontier-growing",
@@ -87,6 +90,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"Lead of the cache against slots. At best: {told('growing', 'recall', 'slots')}.",
             lambda axes: lead_over_growing(axes, lines),
             (5.6, 4.2),
+            title="Lead over other memories that grow",
         ),
     )
 

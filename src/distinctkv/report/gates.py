@@ -28,7 +28,8 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "changes to its training. Rings: the paper's numbers.",
             f"A line from recall before training to recall after it, for each gate. {recalls}.",
             lambda axes: before_and_after(axes, result),
-            (7.6, 4.6),
+            (7.6, 4.8),
+            "Recall of a gate before it is trained and after",
         ),
     )
 

@@ -27,14 +27,16 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "bytes they hold. Rings: the paper's recall. Squares: rivals that it does not have.",
             f"Recall and R² for each model. {told}.",
             lambda axes: both(axes, result, models),
-            (7.6, 3.6),
+            (7.6, 3.8),
+            "Recall and a running count together",
         ),
         Picture(
             "hybrid-controls",
             "Recall of the state-space model alone, beside that of a guess. Line: chance.",
             f"Recall of the controls. {learned}.",
             lambda axes: learned_of_recall(axes, result, controls),
-            (7.6, 2.4),
+            (7.6, 2.6),
+            "What a state-space model alone learns of recall",
         ),
     )
 

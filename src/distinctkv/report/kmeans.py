@@ -37,6 +37,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"Recall against slots. All lines rise and end near 1. At 64 slots: {recalls}.",
             lambda axes: recall_against_slots(axes, result),
             (7.6, 4.2),
+            title="Recall against slots, beside k-means",
         ),
     )
 

@@ -20,6 +20,7 @@ STROKES: Mapping[str, Stroke] = {
     "keydiff": Stroke("added", "s--"),
     "h2o": Stroke("added", "^-"),
     "rkv": Stroke("added", "D-"),
+    "careful": Stroke("cache", "o:", width=2.0, mark=4.5),
     "ours": Stroke("cache", "o-", width=2.6, mark=7),
 }
 
@@ -38,10 +39,11 @@ def _picture(result: Result, task: str, heading: str) -> Picture:
     return Picture(
         f"llm-{task}",
         f"{heading}. Accuracy of the answers against the bytes that the cache holds, with the "
-        "spread over contexts. Ring: ours at threshold 1. Line: the full cache.",
+        "spread over contexts.",
         f"Accuracy and bytes of each cache. {told}.",
         lambda axes: accuracy_against_bytes(axes, result, task),
         (7.6, 3.9),
+        heading,
     )
 
 
@@ -51,11 +53,12 @@ def accuracy_against_bytes(axes: Axes, result: Result, task: str) -> None:
     found = {row.name: row.measures for row in result.tables[task]}
     muted, ours = svg.COLOURS["muted"], svg.COLOURS["cache"]
     size = found["full"]["bytes"].mean
-    axes.axhline(found["full"]["accuracy"].mean, color=muted, linewidth=1)
+    axes.axhline(found["full"]["accuracy"].mean, color=muted, linewidth=1, label="Full cache")
     draw(axes, ((lines[f"{task}/{name}"], stroke) for name, stroke in STROKES.items()))
     sized = found["threshold"]
     place = sized["bytes"].mean, sized["accuracy"].mean
-    axes.plot(*place, "o", ms=11, mfc="none", mec=ours, zorder=4)
+    label = "Distinct slots, at threshold 1"
+    axes.plot(*place, "o", ms=11, color=ours, mfc="none", zorder=4, label=label)
     axes.set_xlim(0, size)
     axes.set_xticks([size * part for part in (0, 0.25, 0.5, 0.75, 1)], ["0", "¼", "½", "¾", "1"])
     axes.set_ylim(-0.03, 1.03)

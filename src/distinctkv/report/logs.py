@@ -42,6 +42,7 @@ def by_system(result: Result) -> Picture:
         f"Grouping accuracy by system and parser. The mean over systems: {said}.",
         lambda axes: ga_by_system(axes, result),
         (6.6, 5.0),
+        title="Grouping accuracy by system",
     )
 
 
@@ -72,7 +73,9 @@ def ga_by_system(axes: Axes, result: Result) -> None:
     axes.set_xlim(0, 1)
     axes.grid(visible=True)
     axes.set_xlabel("grouping accuracy")
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.18, 1.0), ncols=2, frameon=False, reverse=True)
+    axes.legend(
+        loc="upper left", bbox_to_anchor=(-0.18, -0.1), ncols=2, frameon=False, reverse=True
+    )
 
 
 def by_threshold(result: Result) -> Picture:
@@ -88,6 +91,7 @@ def by_threshold(result: Result) -> Picture:
         "Ring: the paper's .89. The broad line is our parser, at its one setting.",
         f"Grouping accuracy of the bare rule on HDFS, by tau. {said}.",
         lambda axes: ga_by_threshold(axes, result),
+        title="The bare rule on HDFS",
     )
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from ..studies.result import Result
-from .curves import Stroke, draw, key
+from ..studies.result import Result, measures_of
+from .curves import Stroke, draw, key, name_points
 from .picture import Picture
-from .words import spread
+from .words import seeds_behind, spread
 
+LEARNED = 0.9  # recall, as trained, of a model that has learned its task
 # How each line is drawn; in the key from the last to the first.
 STROKES: Mapping[str, Stroke] = {
     "window": Stroke("ink", "x:"),
@@ -32,15 +33,38 @@ def pictures(result: Result) -> tuple[Picture, ...]:
         + ", ".join(f"{name} {spread(measure)}" for name, measure in row.measures.items())
         for row in result.tables["recall"]
     )
+    each = ", ".join(map(str, items(result)))
     return (
         Picture(
             "mqar-recall",
-            "Recall against the bytes that a sequence leaves in each trained model, log scale. "
-            "From left to right more items, each as often as in training; no model is trained "
-            "again.",
+            "Recall against the bytes that a sequence leaves in each trained model, log scale, for "
+            f"K = {each} items, each as often as in training. The first is as trained, for "
+            f"{result.settings['steps']} steps ({seeds_behind(result)}); no model is trained "
+            "again for the others. Slots and attention grow from left to right; fixed states stay "
+            f"where they are, and their points are named.{_of_states(result)}",
             f"Recall of each trained model. {told}.",
             lambda axes: against_bytes(axes, result),
+            (7.6, 4.1),
+            "Recall against bytes held, as items grow",
         ),
+    )
+
+
+def items(result: Result) -> list[int]:
+    """The items K of each point of a line: of the columns with as many repeats as the first."""
+    columns = [name.split() for name in measures_of(result.tables["recall"])]
+    return [int(items[2:]) for items, repeats in columns if repeats == columns[0][1]]
+
+
+def _of_states(result: Result) -> str:
+    """What must be said of fixed states that have not learned what they are trained on."""
+    rows = {row.name: row for row in result.tables["recall"]}
+    first = next(iter(rows["mamba2"].measures.values()))
+    if first.mean > LEARNED:
+        return ""
+    return (
+        " In so few steps these are hardly trained: they show what this much training gives, not "
+        "what they can hold."
     )
 
 
@@ -55,4 +79,7 @@ def against_bytes(axes: Axes, result: Result) -> None:
     axes.set_ylim(0, 1.06)
     axes.set_ylabel("recall")
     axes.grid(visible=True, axis="y")
-    key(axes, (0.52, 0.08))
+    for line in result.series:
+        if len(set(line.x)) == 1:
+            name_points(axes, line, [f"K={n}" for n in items(result)])
+    key(axes, (1.02, 0.1))

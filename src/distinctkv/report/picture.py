@@ -15,17 +15,30 @@ MARKS = {"paper": "o", "added": "s", "cache": "o"}
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure: how to paint it, how large (inches), and what it says in words."""
+    """A figure: how to paint it, how large (inches), and what it says in words.
+
+    The title, where there is one, stands above it: a few words, while the caption explains.
+    """
 
     name: str
     caption: str
     alt: str
     paint: svg.Painter
     size: tuple[float, float] = (5.6, 3.7)
+    title: str = ""
 
     def inline(self) -> str:
         """The figure as an element of the page."""
-        return svg.inline(self.paint, self.size, self.name)
+        return svg.inline(self._titled, self.size, self.name)
+
+    def standalone(self) -> str:
+        """The figure as an SVG file."""
+        return svg.standalone(self._titled, self.size)
+
+    def _titled(self, axes: Axes) -> None:
+        self.paint(axes)
+        if self.title:
+            axes.set_title(self.title, loc="left", fontsize="medium", fontweight="bold", pad=10)
 
 
 def spaced(heights: Sequence[float], gap: float) -> list[float]:

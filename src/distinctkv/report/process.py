@@ -33,6 +33,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "α ln(1 + N/α). Dotted: α ln N, which has the same slope and another level.",
             f"Tables against tokens, tokens on a log scale. {slopes}.",
             lambda axes: tables_of_the_process(axes, result),
+            title="Tables of the process",
         ),
         Picture(
             "process-rule",
@@ -40,6 +41,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "and random directions that never repeat.",
             f"Slots against tokens, both on log scales. {slots}.",
             lambda axes: slots_of_the_rule(axes, result),
+            title="Slots of the rule on three streams",
         ),
     )
 

@@ -46,6 +46,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"Recall against slots, slots on a log scale. {said}.",
             lambda axes: recall_against_slots(axes, result),
             (7.6, 4.6),
+            title="Recall of movies' genres against slots",
         ),
         Picture(
             "real_frontier-popular",
@@ -54,6 +55,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"Recall of movies, and weighed by ratings. {said}.",
             lambda axes: popular_and_rare(axes, result),
             (5.6, 4.4),
+            title="What is popular is easily kept",
         ),
     )
 

@@ -34,12 +34,14 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "have; those that are states are in the figure of bytes.",
             f"Recall against slots, slots on a log scale. {told('recall', 'slots')}.",
             lambda axes: recall_against_slots(axes, result),
+            title="Recall against slots",
         ),
         Picture(
             "recall-seeds",
             "Recall of every seed (dots), their mean (bar), and the paper's number (ring).",
             f"Recall by mechanism, one dot per seed. {told('recall')}.",
             lambda axes: recall_of_seeds(axes, result),
+            title="Recall of every seed",
         ),
         Picture(
             "recall-bytes",
@@ -47,6 +49,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "included; beside them its recall.",
             f"Bytes held, and recall. {told('bytes', 'recall')}.",
             lambda axes: bytes_held(axes, result),
+            title="Bytes held",
         ),
     )
 

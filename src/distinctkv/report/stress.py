@@ -48,24 +48,28 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             f"Recall and slots per item under each strain. {told(result.tables['choice'])}.",
             lambda axes: choice(axes, result),
             (7.6, 3.7),
+            title="Recall under the greatest strain",
         ),
         Picture(
             "stress-alike",
             "Recall against the cosine that all items have in common.",
             f"Recall against the common cosine. {ends(alike)}.",
             lambda axes: against(axes, alike, ALIKE, "common cosine", "recall"),
+            title="Items that are alike",
         ),
         Picture(
             "stress-taus",
             f"Slots per item against tau. Filled: recall of {GOOD} or more; open: less.",
             f"Slots per item against tau, log scale. {ends(taus)}.",
             lambda axes: slots_against_tau(axes, result),
+            title="Slots against tau",
         ),
         Picture(
             "stress-drift",
             "Slots per item against the angle by which items turn while the stream runs.",
             f"Slots per item against drift. {ends(drift)}.",
             lambda axes: against(axes, drift, DRIFT, "degrees", "slots per item"),
+            title="Items that turn",
         ),
         Picture(
             "stress-values",
@@ -74,6 +78,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "Recall by value policy. "
             f"{told(result.tables['rebound'])}; {told(result.tables['mislabelled'])}.",
             lambda axes: values(axes, result),
+            title="Values that change or err",
         ),
     )
 

@@ -47,6 +47,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "paper's “roughly twice” (dotted) is one point on a steep line.",
             f"Slots per distinct item against noise. {noises}.",
             lambda axes: slots_against_noise(axes, result),
+            title="Slots at similarity .9 against noise",
         ),
         Picture(
             "tau-recall",
@@ -54,12 +55,14 @@ def pictures(result: Result) -> tuple[Picture, ...]:
             "Grey: where the paper says nothing changes.",
             f"Recall against the threshold. {said}.",
             lambda axes: against_threshold(axes, result, "recall"),
+            title="Recall against the threshold",
         ),
         Picture(
             "tau-slots",
             "Slots per distinct item against the threshold, log scale.",
             f"Slots per distinct item against the threshold. {said}.",
             lambda axes: against_threshold(axes, result, "slots"),
+            title="Slots against the threshold",
         ),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..extras import install
 from ..studies.result import Claim, Kind, Measure, Result, Row
 
 # A sign for each kind of verdict; of several in a row, the first stands for it.
@@ -18,8 +19,8 @@ MARKS: Mapping[Kind, str] = {
 ABSENT = "not measured: data absent"
 # What is no stream is not got by ``distinctkv data get``.
 PLEAS = {
-    "torch": "torch is absent. Run pip install 'distinctkv[torch]'.",
-    "transformers": "transformers is absent. Run pip install 'distinctkv[hf]'.",
+    "torch": f"torch is absent. Run {install('torch')}.",
+    "transformers": f"transformers is absent. Run {install('hf')}.",
     "smollm2": "The model SmolLM2-135M-Instruct is absent. Run python -m benchmarks.llm.fetch, or "
     "put it into the folder smollm2-135m-instruct where DISTINCTKV_DATA says.",
 }

@@ -11,6 +11,7 @@ from multiprocessing.reduction import ForkingPickler
 from types import TracebackType
 from typing import Any, Self
 
+from ..extras import install
 from .parts import TRIES, ShardError
 
 Map = Callable[..., Iterator[Any]]
@@ -114,7 +115,7 @@ def on_ray(**options: Any) -> Map:  # noqa: ANN401
     try:
         import ray
     except ImportError as error:
-        raise ImportError("to run on Ray: pip install 'distinctkv[ray]'") from error
+        raise ImportError(f"to run on Ray: {install('ray')}") from error
 
     def run(function: Callable[..., Any], *columns: Iterable[Any]) -> Iterator[Any]:
         def call(*row: Any) -> Any:  # noqa: ANN401

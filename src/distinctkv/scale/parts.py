@@ -10,6 +10,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol, Self, TypeVar
 
+from ..extras import install
+
 
 class Mergeable(Protocol):
     """What a shard is built into: a `Cache`, a `LogParser`, or anything else that can do this."""
@@ -44,7 +46,7 @@ def filesystem(place: str) -> Any:  # noqa: ANN401
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise ImportError(f"to reach {place}: pip install 'distinctkv[scale]'") from error
+        raise ImportError(f"to reach {place}: {install('scale')}") from error
     return url_to_fs(place)[0]
 
 

@@ -12,6 +12,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..extras import install
 from .parts import filesystem
 
 BATCH = 1 << 14  # rows read at a time
@@ -37,7 +38,7 @@ def batches(place: str, names: list[str] | None) -> Iterator[Any]:
     try:
         from pyarrow.parquet import ParquetFile
     except ImportError as error:
-        raise ImportError("to read Parquet: pip install 'distinctkv[scale]'") from error
+        raise ImportError(f"to read Parquet: {install('scale')}") from error
     with opened(place) as file:
         parquet = ParquetFile(file)
         missing = set(names or ()) - set(parquet.schema_arrow.names)
@@ -144,6 +145,6 @@ def opened(place: str) -> IO[bytes]:
     try:
         import fsspec
     except ImportError as error:
-        raise ImportError(f"to open {place}: pip install 'distinctkv[scale]'") from error
+        raise ImportError(f"to open {place}: {install('scale')}") from error
     opened: IO[bytes] = fsspec.open(place, "rb", compression="infer").open()
     return opened

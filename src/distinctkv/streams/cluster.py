@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..entry import LARGEST, faults
+from ..extras import install
 from ..memory import Cache
 from ..policy import Concentration, KeyPolicy, Merge, Metric, check_real
 
@@ -18,9 +19,7 @@ try:
     from sklearn.metrics import pairwise_distances
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise ImportError(
-        "OnlineDPMeans is a scikit-learn estimator: pip install 'distinctkv[sklearn]'"
-    ) from error
+    raise ImportError(f"OnlineDPMeans is a scikit-learn estimator: {install('sklearn')}") from error
 
 Ints = NDArray[np.int64]
 # N rows, D features, K clusters

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from inspect import signature
 from typing import TYPE_CHECKING
 
 from ..data import RecallTask
 from .device import Told, n_seeds, result_of
+from .gates_words import reading
 from .result import Measure, Result, Role, Row, Setting
 from .study import FULL, Progress, Scale, silent
 
@@ -54,7 +56,7 @@ class Case:
 
 NOISY: tuple[tuple[str, str, Role], ...] = (
     ("two", "Two parameters", "cache"),
-    ("both", "MLP on key and novelty", "paper"),
+    ("both", "MLP on key and novelty", "added"),
     ("key", "MLP on the key alone", "paper"),
 )
 CASES = (
@@ -62,7 +64,7 @@ CASES = (
     Case("mlp", "MLP on key and novelty", "both", role="paper"),
     Case("two", "Two parameters", "two", role="cache"),
     Case("distilled", "MLP, distilled to the rule", "both", loss="to_the_rule", role="paper"),
-    Case("key", "MLP on the key alone", "key"),
+    Case("key", "MLP on the key alone", "key", role="paper"),
     Case("flat", "Two parameters, started at a = .1", "flat"),
     Case("wrong", "Two parameters, started at a = -1", "wrong"),
     *(
@@ -89,20 +91,28 @@ CASES = (
 
 def settings(scale: Scale) -> Mapping[str, Setting]:
     """Every number that decides the result, the seeds apart."""
-    return {
+    fixed: dict[str, Setting] = {
         "scale": scale.name,
         **asdict(TASK),
-        "kept": 64,
         "steps": STEPS,
         "steps_of_the_recipe": LONGER,
-        "streams_per_step": 8,
-        "queries_per_stream": 64,
-        "learning_rate": 0.01,
-        "read_theta": 0.1,
         "streams_to_measure": ASKED,
         "seeds_used": n_seeds(scale),
         "noise_of_repeats": ", ".join(map(str, NOISES)),
         "torch": "present" if find_spec("torch") else "absent",
+    }
+    if find_spec("torch") is None:
+        return fixed
+    from ..nn.fitting import fit
+    from . import gating
+
+    return {
+        **fixed,
+        "kept": gating.KEPT,
+        "streams_per_step": gating.STREAMS,
+        "queries_per_stream": gating.QUERIES,
+        "learning_rate": signature(fit).parameters["rate"].default,
+        "read_theta": gating.THETA,
     }
 
 
@@ -165,43 +175,3 @@ def row(case: Case, found: Sequence[tuple[float, float, float]]) -> Row:
     }
     setting = f"{case.steps} steps on {case.loss.replace('_', ' ')}, {case.streams} streams"
     return Row(case.name, case.label, measures, setting, case.role, case.table)
-
-
-def reading(found: Mapping[str, Mapping[str, Measure]]) -> tuple[str, ...]:
-    """What the numbers say, and what they do not."""
-
-    def recall(name: str, measure: str = "recall") -> str:
-        return f"{found[name][measure].mean:.3f}"
-
-    return (
-        f"The paper's table comes out: two parameters recall {recall('two')}, a large gate "
-        f"{recall('mlp')}, the same gate distilled to the rule {recall('distilled')}. The paper's "
-        f"other number for a large gate, .30 over five seeds, is that of a gate which sees the key "
-        f"alone: {recall('key')}. Repeats of an item tie there, so 64 tokens hold 16 items.",
-        f"The two parameters did not have to be learned. Before the first step they recall "
-        f"{recall('two', 'before')}; so does any start with a above 0 ({recall('flat', 'before')} "
-        f"at a = .1). Started at a = -1 they end at {recall('wrong')}. What training sets is the "
-        "level, so that a gate above .5 means kept.",
-        "Nor is the large gate short of parameters or of features. It is short of a signal: the "
-        "soft loss is as content with a quarter of each of four copies as with one whole copy. "
-        "More than that, the even streams of the probe hide what the gate should find. When every "
-        "item comes r times, keeping first occurrences more often at the same budget changes the "
-        "part of items that is covered by (1-p)^(r-1) - (1-p)^(r-1) = 0, p being the part kept: an "
-        "even policy is a saddle. An item that comes once is covered by a novel token or not at "
-        "all, and that is a slope.",
-        f"So let items come unequally often, and ask for each alike. From "
-        f"{recall('uneven', 'before')} the same large gate comes to {recall('uneven')} on the "
-        f"paper's loss, by rank alone: {found['uneven']['kept'].mean:.1f} gates are above .5. If "
-        "the 64 tokens are also drawn by chance in training and the rest is really gone, while a "
-        f"token that is gone still hears what it would have brought, it recalls "
-        f"{recall('recipe')} and keeps {found['recipe']['kept'].mean:.1f}. Chance on even streams "
-        f"gives {recall('chance')}, {found['chance']['recall'].sd:.2f} between seeds.",
-        f"It is not the sign of the feature that helps: told 1 - novelty, the gate comes to "
-        f"{recall('flipped')}. Two parameters that start at a = -1 come to {recall('turned')} with "
-        f"both changes and {recall('turned_soft')} with uneven streams alone. A gate taught the "
-        f"opposite of the rule until it is sure of it comes to {recall('unlearned')}.",
-        "The gates are asked on the paper's even streams throughout; uneven ones are used in "
-        "training only.",
-        "Where repeats differ by noise, a gate without novelty is not near chance (1 in 16) as the "
-        f"paper has it, but at {recall('key_01')} to {recall('key_05')}.",
-    )

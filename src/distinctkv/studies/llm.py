@@ -38,7 +38,7 @@ TASKS = {
 QUESTIONS = 6
 PARTS = (0.25, 0.125)
 SEEDS = 10  # the first ten of those asked for, and three in a quick run
-OURS = "Distinct slots (ours)"
+OURS = {"ours": "Distinct slots (ours)", "careful": "Distinct slots, with care"}
 CARE = "importance=0.25, horizon=512, attended=True"  # `CAREFUL`, in words
 RIVALS = {
     "streaming": ("Newest tokens (StreamingLLM)", "4 sinks and the newest"),
@@ -171,9 +171,8 @@ def rows(found: Sequence[Found]) -> Iterator[Row]:
     labels: dict[str, tuple[str, str, Role]] = {"full": ("Full cache", "every token", "paper")}
     for part in PARTS:
         share = f"1/{round(1 / part)}"
-        labels[at("ours", part)] = (f"{OURS}, {share}", f"kept={part:g}", "cache")
-        careful = f"Distinct slots, with care, {share}"
-        labels[at("careful", part)] = (careful, f"kept={part:g}; {CARE}", "cache")
+        for (name, label), note in zip(OURS.items(), ("", f"; {CARE}"), strict=True):
+            labels[at(name, part)] = (f"{label}, {share}", f"kept={part:g}{note}", "cache")
         for name, (label, note) in RIVALS.items():
             labels[at(name, part)] = (f"{label}, {share}", f"kept={part:g}; {note}", "added")
     labels["threshold"] = ("Distinct slots, sized by themselves", "threshold=1", "cache")
@@ -191,11 +190,11 @@ def lines(made: Sequence[Row]) -> Iterator[Series]:
     """Accuracy against bytes, a line for each cache and task, from the smallest."""
     for task in TASKS:
         found = {row.name: row for row in made if row.table == task}
-        for name in ("ours", *RIVALS):
+        for name, label in {**OURS, **{name: label for name, (label, _) in RIVALS.items()}}.items():
             along = [found[at(name, part)].measures for part in sorted(PARTS)]
             yield Series(
                 f"{task}/{name}",
-                RIVALS[name][0] if name in RIVALS else OURS,
+                label,
                 tuple(one["bytes"].mean for one in along),
                 tuple(one["accuracy"].mean for one in along),
                 tuple(one["accuracy"].sd for one in along),

@@ -38,10 +38,14 @@ def find(name: str, seeds: Sequence[int], scale: Scale, folder: Path) -> Result 
         result = Result.from_json((folder / f"{name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+    settings = load(name).settings(scale)
+    # A long study uses the first few of the seeds.
+    most = settings.get("seeds_used")
+    used = tuple(seeds)[: most if isinstance(most, int) else None]
     same = (
         result.versions == versions()
-        and result.seeds == tuple(seeds)
-        and result.settings == load(name).settings(scale)
+        and result.seeds in (used, tuple(seeds))
+        and result.settings == settings
     )
     return result if same else None
 

@@ -32,12 +32,15 @@ def choose(nearest, step, n_slots, tau, slack, P: tl.constexpr):
 
 
 @triton.jit
-def taken(mine, alive):
-    """1 if the token is real and its key a row of length one, else 0."""
+def taken(mine, new, gate, alive):
+    """1 if the token is real, its key a row of length one, its value and gate finite, else 0."""
     wide = mine.to(tl.float32)
     length = tl.sum(wide * wide, 0)
     live = tl.where(length > SHORT, alive.to(tl.int32), 0)
-    return tl.where(length < LONG, live, 0)
+    live = tl.where(length < LONG, live, 0)
+    live = tl.where(gate < float("inf"), live, 0)
+    odd = tl.where(tl.abs(new) < float("inf"), 0, 1)
+    return tl.where(tl.sum(odd, 0) == 0, live, 0)
 
 
 @triton.jit
@@ -84,7 +87,7 @@ def commit(
     counts,  # (N,) int64: slots in use
     lost,  # (N,) int64: tokens that found no room
     seen,  # (N,) int64: tokens written
-    refused,  # (N,) int64: tokens whose keys were no rows of length one
+    refused,  # (N,) int64: tokens whose keys were no rows of length one, or values not finite
     taus,  # (N,) float64
     nearest,  # from `probe`, with the next three
     tops,
@@ -112,7 +115,9 @@ def commit(
     key = keys + stream.to(tl.int64) * D
     mine = tl.load(key + d)
     real = tl.load(alive + stream).to(tl.int32)
-    live = tl.where(tau == tau, taken(mine, real), 0)
+    gate = tl.load(gates + stream)
+    new = tl.load(fresh + stream.to(tl.int64) * E + e).to(tl.float32)
+    live = tl.where(tau == tau, taken(mine, new, gate, real), 0)
     half, where, doubt = choose(
         nearest + stream * P, tl.num_programs(0) * P, n_slots, tau, slack, P
     )
@@ -131,8 +136,6 @@ def commit(
     value = tl.load(values + at * E + e, mask=old & (e >= 0), other=0.0)
     theirs = tl.load(slots + at * D + d, mask=old & (d >= 0), other=0.0)
     theirs = tl.where(opens > 0, mine, theirs).to(tl.float32)
-    gate = tl.load(gates + stream)
-    new = tl.load(fresh + stream.to(tl.int64) * E + e).to(tl.float32)
     value_now = written(value, new, gate, opens, MASS, MEAN, LAST)
     weight_now = weight + (gate if MASS else tl.where(opens > 0, gate, 0.0))
     was = loudness(weight, tl.maximum(count, 1).to(tl.float32), MASS, MEAN)

@@ -10,6 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from ...extras import install
 from ..files.unpacking import SourceError
 from . import columns
 from .deduplicator import Deduplicator
@@ -62,7 +63,7 @@ class Tables:
         try:
             import pyarrow
         except ImportError as error:
-            raise SourceError("to read Parquet, pip install 'distinctkv[scale]'") from error
+            raise SourceError(f"to read Parquet, {install('scale')}") from error
         schema = columns.common(self._paths, self._field, self._columns)
         self._columns = columns.told(schema)
         made = self._claim()

@@ -11,6 +11,8 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
+from ...extras import install
+
 PIECE = 1 << 16  # bytes read at once where it is not known how many are there
 
 
@@ -115,7 +117,7 @@ class _Zst:
         try:
             from zstandard import ZstdDecompressor
         except ImportError as error:
-            raise SourceError("to read zst, pip install 'distinctkv[zst]'") from error
+            raise SourceError(f"to read zst, {install('zst')}") from error
         self._inner = inner
         self._new = ZstdDecompressor().decompressobj
         self._frame, self._begun = self._new(), False

@@ -1,0 +1,195 @@
+"""`importance.received` in Triton: attention that tokens get, and no matrix of all pairs in memory.
+
+Twice over the logits: first the logarithm of each query's sum, then each token's column of shares.
+As in `ragged`, the work of a head is dealt to parts, the queries that share a head of keys share
+its loads, and nothing waits for the device.
+"""
+
+# B streams, H key-value heads, N = B H, G query heads of each, L queries, R tokens outside
+# D key size, W the same up to a power of two, M rows of queries, T columns of a tile, P parts
+
+# ruff: noqa: ANN001, ANN202
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from math import e, log2
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .ragged import ALL, WARPS, _parts, _rows, _width
+from .slots import Slots
+
+
+def received(
+    query: Tensor,
+    keys: Tensor,
+    real: Tensor,
+    weight: Tensor,
+    slots: Slots,
+    scaling: float,
+    cap: float | None,
+) -> Tensor:
+    """Sums of what each of the (B, H, R, D) window got from each query, by (B, L) ``weight``."""
+    B, H, R, D = keys.shape
+    L, N, G = query.shape[2], B * H, query.shape[1] // H
+    n_rows = G * L
+    query = query if query.stride(3) == 1 else query.contiguous()
+    keys, text = keys.contiguous(), real.contiguous().view(torch.uint8)
+    M = min(max(triton.next_power_of_2(n_rows), 16), 64 if D <= 128 else 32)
+    T = 64 if D * query.element_size() <= 256 else 32
+    blocks, tiles = triton.cdiv(n_rows, M), triton.cdiv(R, T)
+    P = _parts(N * blocks, triton.cdiv(len(slots), N * T) + tiles, query.device)
+    logs = query.new_empty(P, N, n_rows, dtype=torch.float32)
+    told = (scaling * log2(e), H, L, R, *query.stride()[:3])
+    words = {"G": G, "D": D, "W": _width(D), "M": M, "T": T}
+    words |= {"STAGES": 3 if query.element_size() == 2 else 2, "num_warps": WARPS}
+    _sum[(P, N, blocks)](
+        query, slots.keys, slots.counts, slots.bounds(), keys, text, logs,
+        ALL if cap is None else float(cap), *told, P=P, **words,
+    )  # fmt: skip
+    top = logs.amax(0)
+    whole = logs[0] if P == 1 else top + (logs - top).exp2().sum(0).log2()
+    P = _parts(N * tiles, blocks, query.device)
+    got = query.new_empty(P, N, R, dtype=torch.float32)
+    _collect[(P, N, tiles)](
+        query, keys, text, whole, weight.float().contiguous(), got, *told, P=P, **words
+    )
+    return got.sum(0).view(B, H, R) / G
+
+
+@triton.jit
+def _asked(queries, stream, block, H, L, batch_step, head_step, token_step, G: tl.constexpr,
+           D: tl.constexpr, W: tl.constexpr, M: tl.constexpr):  # fmt: skip
+    """A block of queries, the heads of a group side by side: rows, tokens, and which there are."""
+    row = block * M + tl.arange(0, M)
+    token, there = row // G, row < G * L
+    at = (stream // H).to(tl.int64) * batch_step + token.to(tl.int64) * token_step
+    at += ((stream % H) * G + row % G) * head_step
+    return _rows(queries, at, there, D, W), row, token, there
+
+
+@triton.jit
+def _logits(query, key, token, seat, text, scale, L, R):
+    """Logits in base two of queries and columns of the window; -inf where they do not see."""
+    own = (R - L + token)[:, None]
+    seen = ((seat[None, :] <= own) & text[None, :]) | (seat[None, :] == own)
+    logits = tl.dot(query, key.T, input_precision="ieee") * scale
+    return tl.where(seen & (seat < R)[None, :], logits, float("-inf"))
+
+
+@triton.jit
+def _add(logits, top, total):
+    """One more tile of a sum of powers of two."""
+    higher = tl.maximum(top, tl.max(logits, 1))
+    # A row that has seen nothing yet has no top to measure from.
+    base = tl.where(higher == float("-inf"), 0.0, higher)
+    return higher, total * tl.exp2(top - base) + tl.sum(tl.exp2(logits - base[:, None]), 1)
+
+
+# What changes from token to token, or from layer to layer, must not make a kernel of its own.
+@triton.jit(
+    do_not_specialize=["L", "R"], do_not_specialize_on_alignment=["counts", "bounds", "real"]
+)
+def _sum(
+    queries,  # (B, H G, L, D)
+    slots,  # (slots of all heads, D)
+    counts,  # (slots of all heads,) int32
+    bounds,  # (N + 1,) int32: where the slots of each head begin
+    keys,  # (N, R, D): the window
+    real,  # (B, R) uint8
+    logs,  # (P, N, L G): the sums of a part, as logarithms in base two
+    cap,
+    scale,  # of logits, in base two
+    H,
+    L,
+    R,
+    batch_step,
+    head_step,
+    token_step,
+    G: tl.constexpr,
+    P: tl.constexpr,
+    D: tl.constexpr,
+    W: tl.constexpr,
+    M: tl.constexpr,
+    T: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Sums of a block of queries over some of the tiles of their head; grid (P, N, blocks)."""
+    part, stream, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    query, row, token, asked = _asked(
+        queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
+    )
+    begin = tl.load(bounds + stream)
+    n_slots = tl.load(bounds + stream + 1) - begin
+    end = tl.minimum(R, R - L + ((block + 1) * M - 1) // G + 1)  # what the last of them sees
+    before = tl.cdiv(n_slots, T)
+    tiles = before + tl.cdiv(end, T)
+    share = tl.cdiv(tiles, P)
+    first = part * share
+    last = tl.minimum(first + share, tiles)
+    column = tl.arange(0, T)
+    top = tl.full((M,), float("-inf"), tl.float32)
+    total = tl.zeros((M,), tl.float32)
+    for tile in tl.range(first, tl.minimum(last, before), num_stages=STAGES):
+        slot = tile * T + column
+        used = slot < n_slots
+        place = begin.to(tl.int64) + slot
+        key = _rows(slots, place * D, used, D, W)
+        count = tl.load(counts + place, mask=used, other=1).to(tl.float32)
+        bias = tl.log2(tl.minimum(tl.maximum(count, 1.0), cap))
+        logits = tl.dot(query, key.T, input_precision="ieee") * scale + bias[None, :]
+        top, total = _add(tl.where(used[None, :], logits, float("-inf")), top, total)
+    for tile in tl.range(tl.maximum(first, before), last, num_stages=STAGES):
+        seat = (tile - before) * T + column
+        key = _rows(keys, (stream.to(tl.int64) * R + seat) * D, seat < R, D, W)
+        text = tl.load(real + (stream // H).to(tl.int64) * R + seat, mask=seat < R, other=0) != 0
+        top, total = _add(_logits(query, key, token, seat, text, scale, L, R), top, total)
+    to = (part * tl.num_programs(1) + stream).to(tl.int64) * G * L + row
+    tl.store(logs + to, top + tl.log2(total), mask=asked)
+
+
+@triton.jit(do_not_specialize=["L", "R"], do_not_specialize_on_alignment=["real"])
+def _collect(
+    queries,
+    keys,
+    real,
+    logs,  # (N, L G)
+    weights,  # (B, L) float32
+    got,  # (P, N, R): what each column got from the queries of a part
+    scale,
+    H,
+    L,
+    R,
+    batch_step,
+    head_step,
+    token_step,
+    G: tl.constexpr,
+    P: tl.constexpr,
+    D: tl.constexpr,
+    W: tl.constexpr,
+    M: tl.constexpr,
+    T: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """What a tile of the window got from every P-th block of queries; grid (P, N, tiles)."""
+    part, stream, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    batch = (stream // H).to(tl.int64)
+    seat = tile * T + tl.arange(0, T)
+    key = _rows(keys, (stream.to(tl.int64) * R + seat) * D, seat < R, D, W)
+    text = tl.load(real + batch * R + seat, mask=seat < R, other=0) != 0
+    total = tl.zeros((T,), tl.float32)
+    first = tl.maximum(tile * T - (R - L), 0) * G // M  # who comes earlier does not see the tile
+    for block in tl.range(first + part, tl.cdiv(G * L, M), P, num_stages=STAGES):
+        query, row, token, asked = _asked(
+            queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
+        )
+        logits = _logits(query, key, token, seat, text, scale, L, R)
+        log = tl.load(logs + stream.to(tl.int64) * G * L + row, mask=asked, other=0.0)
+        weight = tl.load(weights + batch * L + token, mask=asked, other=0.0)
+        total += tl.sum(tl.exp2(logits - log[:, None]) * weight[:, None], 0)
+    to = (part * tl.num_programs(1) + stream).to(tl.int64) * R + seat
+    tl.store(got + to, total, mask=seat < R)

@@ -1,0 +1,156 @@
+"""Writing: tokens put into the slots that an allocation gave them, in buffers that never grow."""
+
+# B batch, L tokens, H heads, S slots, D key size, C value size
+
+from __future__ import annotations
+
+from math import inf
+
+import torch
+from torch import Tensor
+
+from . import door
+from .allocation import Allocation
+from .columns import Mode, Value, audible
+from .reading import check, check_tokens
+from .state import SlotState
+
+
+@torch.no_grad()
+def write(
+    state: SlotState,
+    k: Tensor,
+    v: Tensor,
+    allocation: Allocation,
+    *,
+    mode: Mode = "mass",
+    value: Value = "mean",
+    log_gate: Tensor | None = None,
+) -> SlotState:
+    """Put tokens (B, L, H, D) where ``allocation``, made with this ``state``, said; in place.
+
+    On the CPU it is an error, and nothing is written, if the slots have changed since or a value
+    is not finite. Elsewhere such tokens are left out and counted (`SlotState.check`); one that
+    opened a slot leaves it without weight.
+    """
+    check(mode, value, "token", k, k, v, log_gate)
+    check_tokens(k, allocation)
+    allocation.check_slots(state)
+    log_gate = audible(log_gate)
+    fine = finite(v, log_gate)
+    if door.readable(v) and (n := int((~fine & (allocation.assign >= 0)).sum())):
+        raise ValueError(
+            f"{n} values or gates are not finite, and a slot would never lose them again; mask "
+            "their tokens when you allocate"
+        )
+    return write_many(state, k, v, allocation, mode, value, log_gate, fine)
+
+
+def finite(v: Tensor, log_gate: Tensor | None) -> Tensor:
+    """Which tokens (B, L, H) have values and gates that a slot may take in."""
+    fine = v.detach().abs().amax(-1) < inf
+    return fine if log_gate is None else fine & (log_gate.detach() < inf)
+
+
+@torch.no_grad()
+def write_many(
+    state: SlotState,
+    k: Tensor,
+    v: Tensor,
+    allocation: Allocation,
+    mode: Mode,
+    value: Value,
+    log_gate: Tensor | None,
+    fine: Tensor,
+) -> SlotState:
+    """What `write` does with tokens of which those that are ``fine`` (B, L, H) are taken in."""
+    strays = allocation.astray(state)
+    slot, fine = allocation.assign.transpose(1, 2), fine.transpose(1, 2)
+    real, slot = (slot >= 0) & ~strays[..., None], slot.clamp(min=0)
+    fresh, opener = allocation.opener >= 0, allocation.opener.clamp(min=0)
+    fresh, fine = fresh & ~strays[..., None], fine & real
+    gate = _gate(state, fine, log_gate)
+    val = torch.where(fine[..., None], v.transpose(1, 2).to(state.values.dtype), 0)
+    _put(state.keys, fresh, k.transpose(1, 2), opener)
+    state.counts.masked_fill_(fresh, 0).scatter_add_(2, slot, real.to(state.counts.dtype))
+    if mode == "mass":
+        state.weights.masked_fill_(fresh, 0).scatter_add_(2, slot, gate)
+    else:
+        state.weights.copy_(torch.where(fresh, gate.gather(2, opener), state.weights))
+    if value == "mean":
+        part = gate[..., None] * val if mode == "mass" else val
+        state.values.masked_fill_(fresh[..., None], 0)
+        state.values.scatter_add_(2, slot[..., None].expand_as(part), part)
+    elif value == "first":
+        _put(state.values, fresh, val, opener)
+    else:
+        place = torch.where(fine, torch.arange(val.shape[2], device=v.device), -1)
+        latest = torch.full_like(opener, -1).scatter_reduce_(2, slot, place, "amax")
+        _put(state.values, latest >= 0, val, latest.clamp(min=0))
+    left_out = (allocation.assign >= 0).sum(1) - fine.sum(-1)
+    state.n_slots.copy_(torch.where(strays, state.n_slots, allocation.n_slots))
+    state.overflow.add_(allocation.overflow)
+    state.refused.add_(allocation.refused + left_out)
+    state.seen.add_(fine.sum(-1))
+    return state
+
+
+def _put(buffer: Tensor, where: Tensor, rows: Tensor, source: Tensor) -> None:
+    """Overwrite slots (B, H, S) of a buffer with the rows of these tokens."""
+    new = rows.gather(2, source[..., None].expand(-1, -1, -1, rows.shape[-1]))
+    buffer.copy_(torch.where(where[..., None], new.to(buffer.dtype), buffer))
+
+
+def _gate(state: SlotState, real: Tensor, log_gate: Tensor | None) -> Tensor:
+    """Weights of tokens (B, H, L), 0 for padding."""
+    weight = real.to(state.weights.dtype)
+    if log_gate is None:
+        return weight
+    return torch.where(real, log_gate.transpose(1, 2).to(weight.dtype).exp(), 0)
+
+
+@torch.no_grad()
+def write_one(
+    state: SlotState,
+    k: Tensor,
+    v: Tensor,
+    allocation: Allocation,
+    mode: Mode,
+    value: Value,
+    log_gate: Tensor | None,
+) -> None:
+    """Put one token where ``allocation`` said, touching one slot of each stream."""
+    slot = allocation.assign.transpose(1, 2)  # (B, H, 1)
+    real, slot = slot >= 0, slot.clamp(min=0)
+    lead = allocation.lead.transpose(1, 2)
+    gate = _gate(state, real, log_gate)
+    val = v.transpose(1, 2).to(state.values.dtype)
+    _set(state.keys, slot, lead, k.transpose(1, 2))
+    _set(state.counts, slot, real, 1 + _old(state.counts, slot, lead))
+    weight = gate + _old(state.weights, slot, lead)
+    _set(state.weights, slot, real if mode == "mass" else lead, weight)
+    if value == "mean":
+        part = val * gate[..., None] if mode == "mass" else val
+        _set(state.values, slot, real, part + _old(state.values, slot, lead))
+    else:
+        _set(state.values, slot, lead if value == "first" else real, val)
+    state.n_slots.copy_(allocation.n_slots)
+    state.overflow.add_(allocation.overflow)
+    state.refused.add_(allocation.refused)
+    state.seen.add_((allocation.assign >= 0).sum(1))
+
+
+def _wide(slot: Tensor, buffer: Tensor) -> Tensor:
+    return slot if buffer.ndim == 3 else slot[..., None].expand(-1, -1, -1, buffer.shape[-1])
+
+
+def _old(buffer: Tensor, slot: Tensor, lead: Tensor) -> Tensor:
+    """What the slot holds, 0 if it is only now opened."""
+    old = buffer.gather(2, _wide(slot, buffer))
+    return torch.where(_wide(lead, buffer), 0, old)
+
+
+def _set(buffer: Tensor, slot: Tensor, where: Tensor, new: Tensor) -> None:
+    index = _wide(slot, buffer)
+    old = buffer.gather(2, index)
+    buffer.scatter_(2, index, torch.where(_wide(where, buffer), new.to(buffer.dtype), old))

@@ -1,0 +1,248 @@
+"""What a slot may not take in, and what was decided for other slots: refused, or counted."""
+
+from itertools import product
+from math import inf
+
+import pytest
+import torch
+from torch import nn
+
+from distinctkv import Concentration
+from distinctkv.nn import door
+from distinctkv.nn.functional import (
+    SlotState,
+    allocate,
+    causal_novelty,
+    novelty,
+    read,
+    slot_keys,
+    soft_read,
+    step,
+    unit,
+    write,
+)
+
+READS = list(product(("mass", "distinct"), ("mean", "first", "last")))
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """As on a device, where nobody looks at numbers."""
+    monkeypatch.setattr(door, "readable", lambda numbers: False)
+
+
+@pytest.fixture
+def halves(batch):
+    """A batch, the state that its first half leaves, and the keys and values of the second."""
+    data = batch(dtype=torch.float32)
+    state = SlotState.empty(data.k, data.v, 40)
+    step(data.q[:, :12], data.k[:, :12], data.v[:, :12], state, 0.1)
+    return data, state, (data.q[:, 12:], data.k[:, 12:], data.v[:, 12:])
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_padding_of_zeros_passes_no_gradient(seed):
+    torch.manual_seed(seed)
+    table, line = nn.Embedding(5, 8, padding_idx=0), nn.Linear(8, 8, bias=False)
+    tokens = torch.tensor([[0, 0, 1, 2, 0]])
+    real = tokens != 0
+    for use in (
+        lambda k: read(k, k, k, allocate(k, 0.15, mask=real)),
+        lambda k: causal_novelty(k, mask=real),
+        lambda k: soft_read(k, k, k, -k[..., 0].abs(), mask=real),
+    ):
+        line.zero_grad()
+        use(unit(line(table(tokens))).unsqueeze(2)).square().sum().backward()
+        assert line.weight.grad.isfinite().all()
+        assert line.weight.grad.abs().max() > 0
+
+
+def test_unit_has_the_slope_of_a_direction_and_none_at_zero(batch):
+    rows = batch(B=1, L=3).q.requires_grad_()
+    assert torch.autograd.gradcheck(unit, [rows])
+    zero = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
+    unit(zero).nan_to_num().sum().backward()
+    assert (zero.grad == 0).all()
+
+
+@pytest.mark.parametrize("size", [1e300, 1e-300, 1e160, 5e-324])
+def test_keys_of_any_size_have_a_direction(size):
+    keys = unit(torch.tensor([size, size], dtype=torch.float64))
+    torch.testing.assert_close(keys, torch.full((2,), 0.5**0.5, dtype=torch.float64))
+
+
+def test_whole_numbers_are_no_keys():
+    with pytest.raises(ValueError, match=r"keys must be floats, got torch.int64"):
+        unit(torch.tensor([3, 4]))
+
+
+def test_an_allocation_with_slots_from_before_is_not_read_without_them(halves):
+    _, state, (q, k, v) = halves
+    found = allocate(k, 0.1, state=state)
+    for use in (
+        lambda: read(q, k, v, found),
+        lambda: slot_keys(k, found),
+        lambda: novelty(k, found),
+    ):
+        with pytest.raises(ValueError, match="made with slots from before; give state="):
+            use()
+
+
+def test_an_allocation_is_not_written_to_other_slots_nor_twice(halves):
+    _, state, (q, k, v) = halves
+    found, empty = allocate(k, 0.1, state=state), SlotState.empty(k, v, 40)
+    for other in (empty, state.picked(torch.tensor([1, 1]))):
+        before = other.clone()
+        with pytest.raises(ValueError, match="other tokens than the allocation knew"):
+            write(other, k, v, found)
+        assert same(other, before)
+    write(state, k, v, found)
+    with pytest.raises(ValueError, match=r"4 of 4 streams .* once each"):
+        write(state, k, v, found)
+    with pytest.raises(ValueError, match="read, then write"):
+        read(q, k, v, found, state=state)
+
+
+def test_where_nobody_looks_tokens_for_other_slots_are_left_out_and_counted(halves, elsewhere):
+    _, state, (_, k, v) = halves
+    found, empty = allocate(k, 0.1, state=state), SlotState.empty(k, v, 40)
+    before = empty.clone()
+    write(empty, k, v, found)
+    assert same(empty[:7], before[:7])
+    assert (empty.refused == 11).all()
+    with pytest.raises(ValueError, match=r"44 keys .* allocated for other slots"):
+        empty.check()
+    write(state, k, v, found).check()
+    write(state, k, v, found)
+    assert (state.seen == 23).all()
+    with pytest.raises(ValueError, match="allocate with this state"):
+        state.check()
+
+
+def test_a_repeat_that_opens_nothing_is_not_written_twice_either(batch):
+    data = batch(noise=0.0)
+    state = SlotState.empty(data.k, data.v, 30)
+    step(data.q, data.k, data.v, state, 0.1)
+    again = allocate(data.k, 0.1, state=state)
+    assert not again.lead.any()
+    write(state, data.k, data.v, again)
+    with pytest.raises(ValueError, match="other tokens"):
+        write(state, data.k, data.v, again)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, inf, -inf])
+def test_a_value_that_is_not_finite_is_an_error_and_changes_nothing(halves, bad):
+    _, state, (q, k, v) = halves
+    found, before = allocate(k, 0.1, state=state), state.clone()
+    v[1, 3, 0, 1] = bad
+    with pytest.raises(ValueError, match=r"1 keys .* values are not finite"):
+        step(q, k, v, state, 0.1)
+    with pytest.raises(ValueError, match=r"1 keys .* values are not finite"):
+        step(q[:, 3:4], k[:, 3:4], v[:, 3:4], state, 0.1)
+    with pytest.raises(ValueError, match="1 values or gates are not finite"):
+        write(state, k, v, found)
+    assert same(state, before)
+
+
+@pytest.mark.parametrize(("mode", "value"), READS)
+@pytest.mark.parametrize("cuts", [(1,) * 11, (11,), (4, 1, 6)], ids=str)
+def test_where_nobody_looks_it_is_left_out_like_padding(halves, elsewhere, mode, value, cuts):
+    _, state, (q, k, v) = halves
+    words, mask = {"mode": mode, "value": value}, torch.ones(2, 11, dtype=torch.bool)
+    mask[0, 4] = mask[1, 7] = mask[1, 8] = False
+    gate = torch.zeros(2, 11, 2)
+    states, outs = (state.clone(), state.clone()), ([], [])
+    v[0, 4], v[1, 7, :, 1], gate[1, 8] = torch.nan, inf, torch.nan
+    parts = zip(*(x.split(cuts, 1) for x in (q, k, v, gate, mask)), strict=True)
+    for q, k, v, g, m in parts:
+        outs[0].append(step(q, k, v, states[0], 0.1, log_gate=g, **words)[0])
+        outs[1].append(step(q, k, v, states[1], 0.1, log_gate=g, mask=m, **words)[0])
+    assert torch.equal(torch.cat(outs[0], 1), torch.cat(outs[1], 1))
+    assert same(states[0][:7], states[1][:7])
+    assert states[0].refused.tolist() == [[1, 1], [2, 2]]
+
+
+@pytest.mark.parametrize(("mode", "value"), READS)
+def test_where_nobody_looks_a_write_holds_no_value_that_is_not_finite(
+    halves, elsewhere, mode, value
+):
+    _, state, (q, k, v) = halves
+    found = allocate(k, 0.1, state=state)
+    opener = int(found.lead[0, :, 0].to(torch.uint8).argmax())
+    v[0, opener] = torch.nan
+    write(state, k, v, found, mode=mode, value=value)
+    assert state.refused.tolist() == [[1, 1], [0, 0]]
+    assert not any(x[state.used].isnan().any() for x in state[:3])
+    out, _ = step(q, k, v.nan_to_num(), state, 0.1, mode=mode, value=value)
+    assert out.isfinite().all()
+
+
+@pytest.mark.parametrize(("mode", "value"), READS)
+def test_where_nobody_looks_a_read_leaves_refused_keys_out(batch, elsewhere, mode, value):
+    data = batch(group=2)
+    words, mask = {"mode": mode, "value": value}, torch.ones(2, 23, dtype=torch.bool)
+    mask[0, :2] = mask[1, 5] = mask[1, 22] = False
+    want = read(data.q, data.k, data.v, allocate(data.k, 0.1, mask=mask), **words)
+    data.k[~mask] = torch.nan
+    inputs = [x.requires_grad_() for x in (data.q, data.k, data.v)]
+    found = allocate(data.k, 0.1)
+    got = read(*inputs, found, **words)
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-12)
+    slopes = torch.autograd.grad(got.square().sum(), inputs)
+    assert all(slope.isfinite().all() for slope in slopes)
+    assert found.refused.sum() == 8
+
+
+@pytest.mark.parametrize("faint", [-90.0, -110.0, -1e4])
+@pytest.mark.parametrize(("mode", "value"), READS)
+def test_the_faintest_gate_weighs_the_same_in_a_step_and_in_a_read(mode, value, faint):
+    k, v = torch.eye(2).reshape(1, 2, 1, 2), torch.tensor([3.0, 5.0]).reshape(1, 2, 1, 1)
+    gate, words = torch.full((1, 2, 1), faint), {"mode": mode, "value": value}
+    whole = read(0 * k, k, v, allocate(k, 0.3), log_gate=gate, **words)
+    state, outs = SlotState.empty(k, v, 2), []
+    for k_, v_, g in zip(k.split(1, 1), v.split(1, 1), gate.split(1, 1), strict=True):
+        outs.append(step(0 * k_, k_, v_, state, 0.3, log_gate=g, **words)[0])
+    assert whole.flatten().tolist() == torch.cat(outs, 1).flatten().tolist() == [3.0, 4.0]
+
+
+def test_a_token_without_a_slot_in_its_sequence_is_counted_at_any_tau(elsewhere):
+    keys = torch.eye(3)[[0, 0, 1, 1]].reshape(1, 4, 1, 3)
+    for tau in (0.5, 2.0, inf):
+        found = allocate(keys, tau, sequences=torch.tensor([[0, 0, 1, 1]]), capacity=1)
+        assert found.assign.flatten().tolist() == [0, 0, -1, -1]
+        assert int(found.overflow) == 2
+
+
+@pytest.mark.parametrize(
+    "ids", [[0, 1, 2, 0, 1, 2], [0, 1, 0, 1, 0, 1], [5, 5, 5, 5, 6, 5]], ids=str
+)
+def test_a_sequence_is_one_run(batch, ids):
+    keys, ids = batch(L=6).k, torch.tensor([[1, 1, 1, 2, 2, 3], ids])
+    with pytest.raises(ValueError, match=r"row 1 of sequences .* come back .* no positions"):
+        allocate(keys, 0.1, sequences=ids)
+
+
+def test_what_ids_padding_has_does_not_matter(batch):
+    keys, ids = batch(L=6).k, torch.tensor([[0, 1, 0, 1, 2, 0]] * 2)
+    real = torch.tensor([[False, True, False, True, True, False]] * 2)
+    found = allocate(keys, 0.1, sequences=ids, mask=real)
+    assert torch.equal(found.assign >= 0, real[..., None].expand(-1, -1, 2))
+
+
+def test_the_door_names_types_that_do_not_fit(batch):
+    data = batch()
+    found = allocate(data.k, 0.1)
+    for wrong in ([0.1], "0.1", True, Concentration.fixed(0.1)):
+        with pytest.raises(TypeError, match="tau must be a number or a tensor"):
+            allocate(data.k, wrong)
+    with pytest.raises(TypeError, match=r"keys must be a tensor .* got ndarray"):
+        allocate(data.k.numpy(), 0.1)
+    with pytest.raises(ValueError, match=r"one type, got torch.float32, torch.float64"):
+        read(data.q.float(), data.k, data.v, found)
+    with pytest.raises(ValueError, match="each of 2 heads of q, got"):
+        read(data.q, data.k, data.v, found, scale=torch.ones(3))
+    with pytest.raises(ValueError, match=r"must be \(B, L, H, D\)"):
+        read(data.q[0], data.k, data.v, found)

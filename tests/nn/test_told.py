@@ -1,0 +1,164 @@
+"""Layers, models and training told what cannot be: the value seen, the rule, the way out."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from distinctkv import nn as whole
+from distinctkv.nn import weights
+from distinctkv.nn.attention import FullAttention, Heads, SlidingWindowAttention
+from distinctkv.nn.delta import GatedDeltaNet
+from distinctkv.nn.distinct import DistinctAttention, Reading
+from distinctkv.nn.hybrid import HybridLM
+from distinctkv.nn.mamba import DiagonalSSM, Mamba2
+from distinctkv.nn.scheduled import KVMAttention, OVQAttention
+from distinctkv.nn.training import sweep, train
+from distinctkv.nn.watching import set_tau
+from distinctkv.nn.zoo import KeyGate, WriteGate
+from tests.nn.test_mixers import MIXERS, E
+
+HEADS = Heads(2, 8)
+NEAR = Reading(window=1)
+WRONG = [
+    (lambda: DistinctAttention(64, concentration=0.15), TypeError, r"fixed\(tau\), got 0.15"),
+    (lambda: DistinctAttention(64, 4), TypeError, r"heads must be Heads\(count=...\), got 4"),
+    (lambda: DistinctAttention(64, reading="mass"), TypeError, r"reading must be Reading"),
+    (lambda: FullAttention(0), ValueError, "width must be at least 1, got 0"),
+    (lambda: Mamba2(64, states=0), ValueError, "states must be at least 1, got 0"),
+    (lambda: GatedDeltaNet(64, heads=0), ValueError, "heads must be at least 1, got 0"),
+    (lambda: DiagonalSSM(0), ValueError, "width must be at least 1, got 0"),
+    (lambda: HybridLM(10, 64, []), ValueError, "layers must be at least 1, got 0"),
+    (lambda: HybridLM(0, 64, ["full"]), ValueError, "vocabulary must be at least 1, got 0"),
+    (lambda: HybridLM(9, 64, [Mamba2(32)]), ValueError, "takes 32 channels, the model has 64"),
+    (
+        lambda: HybridLM(9, 64, [DistinctAttention]),
+        TypeError,
+        r"DistinctAttention\(64\), or a name",
+    ),
+    (lambda: HybridLM(9, 64, [nn.Linear(64, 64)]), TypeError, "a layer is a mixer"),
+    (lambda: KVMAttention(E).fit(0, 10), ValueError, "n_slots must be at least 1, got 0"),
+    (lambda: OVQAttention(E).fit(0, 10), ValueError, "n_slots must be at least 1, got 0"),
+    (lambda: DistinctAttention.retrofit(Mamba2(64), 0.1), TypeError, "FullAttention, got Mamba2"),
+    (
+        lambda: DistinctAttention.retrofit(SlidingWindowAttention(E), 0.1),
+        TypeError,
+        "FullAttention, got SlidingWindowAttention",
+    ),
+    (
+        lambda: DistinctAttention(64, reading=NEAR, gate=WriteGate(32)),
+        ValueError,
+        "WriteGate does not take tokens of 64 channels",
+    ),
+    (lambda: FullAttention(64.0), TypeError, "width must be a whole number, got 64.0"),
+    (lambda: HybridLM(9, 64, "full"), ValueError, "layers must be a list"),
+    (lambda: HybridLM(9, 64, ["full"], expand=-1), ValueError, "expand 0 or more, got .* -1"),
+    (
+        lambda: DistinctAttention(64, reading=NEAR, gate=nn.Linear(64, 1)),
+        TypeError,
+        r"gate must be .* as WriteGate\(64\), got Linear",
+    ),
+    (lambda: set_tau(HybridLM(9, 64, ["mamba2"]), 0.1), ValueError, "without a DistinctAttention"),
+]
+
+
+@pytest.mark.parametrize(("make", "kind", "said"), WRONG, ids=[said for _, _, said in WRONG])
+def test_what_cannot_be_made_is_refused_by_name(make, kind, said):
+    with pytest.raises(kind, match=said):
+        make()
+
+
+def test_a_gate_of_the_right_width_is_taken_in_any_type():
+    for gate in (WriteGate(E), KeyGate(E).double(), KeyGate(E).to("meta")):
+        DistinctAttention(E, HEADS, reading=NEAR, gate=gate)
+
+
+def test_gates_and_what_fits_them_have_one_place():
+    for name in ("KeyGate", "SignedGate", "GumbelGate", "distillation", "fit", "Probe"):
+        assert name in whole.__all__
+        assert getattr(whole, name)
+
+
+@pytest.fixture(params=MIXERS)
+def mixer(request):
+    return MIXERS[request.param]()
+
+
+def test_tokens_of_other_channels_are_refused(mixer):
+    with pytest.raises(ValueError, match=rf"tokens have 8 channels, and \w+\(.*\) takes {E}"):
+        mixer(torch.zeros(1, 3, 8))
+
+
+def test_tokens_of_another_type_are_refused_unless_torch_casts(mixer):
+    x = torch.zeros(1, 3, E, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"tokens are torch.float64 and the weights .* cast"):
+        mixer(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixer(x.bfloat16())
+
+
+@pytest.fixture
+def model(seed):
+    torch.manual_seed(seed)
+    return HybridLM(11, E, [Mamba2(E, states=4, head=8), DistinctAttention(E, HEADS)])
+
+
+def test_tokens_of_a_model_are_whole_numbers_of_its_vocabulary(model):
+    tokens, state = torch.tensor([[1, 2, 3]]), model.start(1)
+    for wrong in (tokens[0], tokens.float(), tokens[None]):
+        with pytest.raises(ValueError, match=r"whole numbers \(B, L\), got .* tokens\[None\]"):
+            model(wrong, state)
+    for wrong in (tokens + 9, tokens - 2):
+        with pytest.raises(ValueError, match="tokens must be 0 to 10, the vocabulary, got"):
+            model(wrong, state)
+    for wrong in (tokens[0, 0], tokens):
+        with pytest.raises(ValueError, match=r"one token of each stream \(B,\)"):
+            model.step(wrong, state)
+    with pytest.raises(TypeError, match=r"a state is what start\(1\) gives, got Tensor"):
+        model(tokens, tokens > 0)
+    assert not state.halfway
+
+
+@pytest.mark.parametrize("words", [{}, {"temperature": math.nan}])
+def test_prompts_are_rows_and_a_temperature_a_number(model, words):
+    tokens = torch.tensor([[1, 2, 3]])
+    with pytest.raises(ValueError, match=r"generate needs prompts \(B, L\)"):
+        model.generate(tokens if words else tokens[0], 2, **words)
+
+
+def test_weights_that_layers_share_are_saved_and_come_back(tmp_path, seed):
+    torch.manual_seed(seed)
+    layer, other = (FullAttention(E, HEADS) for _ in range(2))
+    one, two = HybridLM(11, E, [layer, layer]).eval(), HybridLM(11, E, [other, other]).eval()
+    weights.save(one, tmp_path / "m.safetensors")
+    weights.load(two, tmp_path / "m.safetensors")
+    tokens = torch.tensor([[1, 2, 3]])
+    assert torch.equal(one(tokens), two(tokens))
+
+
+def test_of_weights_that_are_not_finite_it_is_said_that_it_is_the_weights(model):
+    with torch.no_grad():
+        model.get_parameter("blocks.0.mixer.enter.weight")[0, 0] = torch.nan
+    said = r"1 weights hold nan or inf, blocks.0.mixer.enter.weight first"
+    with pytest.raises(ValueError, match=said):
+        model(torch.tensor([[1, 2, 3]]))
+    alone = DistinctAttention(E, HEADS)
+    with torch.no_grad():
+        alone.project.enter.weight[:] = torch.nan
+    with pytest.raises(ValueError, match=r"weights hold nan or inf, project.enter.weight"):
+        alone(torch.randn(1, 3, E))
+
+
+def test_a_batch_is_a_pair_of_one_shape(model):
+    tokens = torch.zeros(2, 5, dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"a batch is \(tokens, targets\).*got Tensor"):
+        list(train(model, [tokens], steps=1))
+    with pytest.raises(ValueError, match=r"targets must be \(2, 5\) as tokens"):
+        list(train(model, [(tokens, tokens[:, 1:])], steps=1))
+
+
+def test_a_sweep_needs_slots():
+    tokens = torch.zeros(1, 4, dtype=torch.int64)
+    with pytest.raises(ValueError, match="without a DistinctAttention"):
+        sweep(HybridLM(9, 64, ["mamba2"]), [0.1], tokens, tokens)
