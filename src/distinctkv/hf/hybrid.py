@@ -197,8 +197,11 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         )
         if self.training:
             asked = nn.functional.pad(labels[:, 1:] != SILENT, (0, 1))
+            # Of a batch that comes in parts, a part weighs as much as it asks.
+            whole = settings.get("num_items_in_batch")
+            share = 1.0 if whole is None else asked.sum() / whole
             for layer in distinct_layers(self.model).values():
-                loss = loss + layer.write_loss(asked)
+                loss = loss + share * layer.write_loss(asked)
         return loss
 
     def prepare_inputs_for_generation(

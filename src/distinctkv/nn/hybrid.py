@@ -136,7 +136,7 @@ class HybridLM(nn.Module):
         return x
 
     def _through(self, x: Tensor, state: ModelState | None, mask: Tensor | None) -> Tensor:
-        """What leaves the last block; an error in the first leaves every state as it was."""
+        """What leaves the last block; tokens that the first refuses leave every state as it was."""
         if state is None:
             for block in self.blocks:
                 x = block(x, None, mask)

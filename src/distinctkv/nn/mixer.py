@@ -133,8 +133,10 @@ class Mixer(nn.Module, Generic[S]):
             raise ValueError(
                 f"tokens have {x.shape[2]} channels, and {self.kind} takes {self.width}"
             )
+        # The first may be a scale or a decay that is kept wide.
         weight = next(self.parameters(), x)
         mixed = x.is_floating_point() and weight.dtype != x.dtype
+        mixed = mixed and all(one.dtype != x.dtype for one in self.parameters())
         if mixed and not torch.is_autocast_enabled(x.device.type):
             raise ValueError(
                 f"tokens are {x.dtype} and the weights of {self.kind} {weight.dtype}; cast one of "

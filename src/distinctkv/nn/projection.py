@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from math import inf, nan
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -49,10 +50,9 @@ class Projection(nn.Module):
 
     The mean key is a buffer. A training batch is centred by the mean of the batches before it, so
     no token sees a later one, and then moves it. Evaluation, and any call with a past, leaves it
-    alone, so that a stream may be cut anywhere. A batch like one of the last, as activation
-    checkpointing computes it again, is centred as it was the first time, and moves nothing. (Keys
-    that do not learn may come again in the next epoch: there that is so for the very last batch,
-    and in a backward pass.)
+    alone, so that a stream may be cut anywhere. What a backward pass computes again, for activation
+    checkpointing, is centred as it was the first time, and moves nothing; compiled code cannot ask
+    where it runs, so there it is the last batch once more.
 
     A key of zeros has no direction and gets the first axis, so that all such keys are repeats of
     one another; a query of zeros stays so and prefers nothing.
@@ -60,6 +60,7 @@ class Projection(nn.Module):
 
     mean: Tensor
     batches: Tensor
+    recent: Tensor
 
     def __init__(self, width: int, heads: Heads) -> None:
         super().__init__()
@@ -75,7 +76,7 @@ class Projection(nn.Module):
         self.scale = nn.Parameter(torch.full((heads.count, 1), heads.scale))
         self.register_buffer("mean", torch.zeros(heads.count, heads.size))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
-        self._recent = _none_yet(self.mean)  # no buffer: it is of no use to anybody else
+        self.register_buffer("recent", _none_yet(self.mean), persistent=False)
         self.leave = nn.Linear(heads.count * heads.size, width, bias=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -86,7 +87,8 @@ class Projection(nn.Module):
         if self.mean.dtype != kind:
             source = self.mean if before.is_meta else before
             self.mean = source.to(self.mean.device, kind)
-        self._recently(self.mean)
+        if self.recent.dtype != kind or before.is_meta:
+            self.recent = _none_yet(self.mean)
         return self
 
     def forward(
@@ -112,13 +114,19 @@ class Projection(nn.Module):
         if mask is not None:
             batch = (keys * mask[..., None, None]).sum((0, 1)) / mask.sum()
         batch = batch.to(self.mean)
-        recent = self._recently(batch)
-        same = (recent[0] == batch).flatten(1).all(1)
-        first = _is_first(batch, same)
-        learns = self.enter.weight.requires_grad or keys.requires_grad
-        again = same[0] if first and not learns else same.any()
-        before = recent[1].index_select(0, same.int().argmax()[None])[0]
-        centre = torch.where(again, before, self.mean)
+        if self.recent.device != batch.device:  # weights came without it
+            self.recent = _none_yet(batch)
+        recent = self.recent
+        far = (recent[0] - batch).square().sum((1, 2)).nan_to_num(inf, inf)
+        if _in_backward():
+            # The nearest, not the same: other kernels may have made its tokens then. Once only, as
+            # the newest comes first: a batch may wait twice.
+            nearest = far.argmin()[None]
+            old = recent[1].index_select(0, nearest)[0]
+            recent[0].index_fill_(0, nearest, nan)
+            return torch.where(far.isfinite().any(), old, self.mean)
+        again = (far[0] == 0) & torch.compiler.is_compiling()
+        centre = torch.where(again, recent[1, 0], self.mean)
         moves = batch.isfinite().all() & ~again
         self.batches += moves
         rate = (1 / self.batches.clamp(min=1)).clamp(min=RATE).to(self.mean)
@@ -126,17 +134,6 @@ class Projection(nn.Module):
         recent.copy_(torch.where(moves, torch.cat([newest, recent[:, :-1]], 1), recent))
         self.mean.copy_(torch.where(moves, torch.lerp(centre, batch, rate), self.mean))
         return centre
-
-    def _recently(self, like: Tensor) -> Tensor:
-        """The last batches and what centred them, kept like the mean, wherever that came from."""
-        if (self._recent.dtype, self._recent.device) != (like.dtype, like.device):
-            self._recent = _none_yet(like)
-        return self._recent
-
-    def _load_from_state_dict(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401
-        """Another mean, for which the batches of the old one are new."""
-        self._recent = _none_yet(self._recent[0, 0])
-        super()._load_from_state_dict(*args, **settings)
 
     def out(self, y: Tensor) -> Tensor:
         """Reads (B, L, H, D) back to channels (B, L, E)."""
@@ -149,23 +146,9 @@ def _none_yet(mean: Tensor) -> Tensor:
     return torch.full((2, PENDING, *mean.shape), torch.nan, dtype=mean.dtype, device=mean.device)
 
 
-def _is_first(batch: Tensor, same: Tensor) -> bool:
-    """Whether a batch is computed for the first time: in a backward pass it is not.
-
-    A compiler cannot ask; there a batch like one of the last is the same one again.
-    """
-    if torch.compiler.is_compiling():
-        return False
-    if torch._C._current_graph_task_id() < 0:
-        return True
-    waits = batch.is_cuda and torch.cuda.is_current_stream_capturing()
-    if not waits and not same.any() and batch.isfinite().all():
-        raise RuntimeError(
-            f"a batch is computed again for its gradient, and is none of the last {PENDING} of "
-            "this layer, so what centred it is not known; run backward after fewer of them, and "
-            "let checkpointing keep the random state"
-        )
-    return False
+def _in_backward() -> bool:
+    """Whether a backward pass asks, which computes again what was computed before."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() >= 0
 
 
 def directions(rows: Tensor) -> tuple[Tensor, Tensor]:

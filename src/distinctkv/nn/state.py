@@ -103,8 +103,8 @@ class SlotState(NamedTuple):
         return SlotState(*(x.clone() for x in self))
 
     def detach(self) -> SlotState:
-        """The same buffers without a way back for gradients."""
-        return SlotState(*(x.detach() for x in self))
+        """A copy without a way back for gradients: slots are written in place."""
+        return SlotState(*(x.detach().clone() for x in self))
 
     def picked(self, rows: Tensor) -> SlotState:
         """A copy with these rows of the batch, as beam search asks for."""
