@@ -45,6 +45,22 @@ def test_a_conversation_goes_on_from_its_state_as_if_it_had_not_stopped(chat, te
     assert seen(second) > seen(first)
 
 
+def test_a_talk_that_was_left_before_its_first_question_goes_on_with_it(chat, text, tmp_path):
+    state = tmp_path / "talk.safetensors"
+    whole = chat("--context", text)
+    first = chat("--context", text, "--state", state, questions="")
+    assert f"it will be kept in {state}\n" in first.stderr
+    again = chat("--state", state)
+    assert (again.stdout, seen(again)) == (whole.stdout, seen(whole))
+
+
+def test_a_talk_in_which_nothing_was_said_is_not_kept_and_not_promised(chat, tmp_path):
+    state = tmp_path / "talk.safetensors"
+    said = chat("--state", state, questions="").stderr
+    assert f"it will be kept in {state} from the first answer on" in said
+    assert not state.exists()
+
+
 def test_a_smaller_size_holds_less(chat, text):
     held = [
         float(re.findall(r"\((\d+)%\)", chat("--context", text, *size).stderr)[0])
@@ -158,6 +174,19 @@ def test_a_model_we_cannot_stand_behind_is_refused(chat, tmp_path, folder, seed)
     assert result.exit_code == 1
     assert "'gpt2' is not one this cache was tested with" in result.stderr
     assert "name another model" in result.stderr
+
+
+def test_a_model_whose_numbers_are_not_finite_is_told_in_a_line(chat, text, tmp_path, folder):
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    model.model.layers[1].self_attn.v_proj.weight.data[0] = float("inf")
+    model.save_pretrained(tmp_path)
+    for part in folder.glob("token*"):
+        (tmp_path / part.name).write_bytes(part.read_bytes())
+    result = chat("--context", text, model=tmp_path)
+    assert result.exit_code == 1
+    assert 'not finite; set "dtype" to "float32" in its config.json, or name' in result.stderr
 
 
 def test_a_state_is_not_begun_anew_and_must_be_whole(chat, text, tmp_path):

@@ -37,11 +37,11 @@ def case(generator, F, shift):
     return [int((a != b).sum()) for got in (first, again) for a, b in zip(got, want, strict=True)]
 
 
-def tie(generator, F, horizon):
+def tie(generator, F, horizon, far):
     """The same where words come again after just a horizon, and one period later."""
     words = 30 * torch.randn(2, 5, F - 1, generator=generator)
     at = torch.arange(60.0)
-    tokens = torch.cat((words.repeat(1, 12, 1), (at / horizon).expand(2, -1)[..., None]), 2)
+    tokens = torch.cat((words.repeat(1, 12, 1), ((at + far) / horizon).expand(2, -1)[..., None]), 2)
     present = torch.ones(2, 60, dtype=torch.bool)
     known = (tokens, present, tokens[:, :0], present[:, :0], torch.zeros(2, dtype=torch.int64))
     first = at % (horizon + 5) < 5
@@ -81,9 +81,9 @@ def gather(generator, L, D):
 def main():
     generator = torch.Generator().manual_seed(int(sys.argv[1]))
     routing.PART = 32
-    cases = [(3, 0.0), (16, 100.0), (20, -5.0), (17, 3.0), (33, 0.0)]
+    cases = [(3, 0.0), (16, 100.0), (20, -5.0), (17, 3.0), (33, 0.0), (41, 9.0)]
     routed = [case(generator, F, shift) for F, shift in cases]
-    routed += [tie(generator, F, horizon) for F, horizon in ((17, 10), (20, 15))]
+    routed += [tie(generator, *each) for each in ((17, 10, 0), (20, 15, 0), (21, 15, 10**5))]
     back = [turn(generator, *sizes) for sizes in ((8, 4), (20, 6), (12, 3))]
     print(json.dumps([routed, back, [gather(generator, *sizes) for sizes in ((600, 8), (9, 24))]]))
 

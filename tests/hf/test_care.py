@@ -1,6 +1,7 @@
 """What care is for: tokens that attention goes to are merged later, or not at all."""
 
 import json
+from itertools import product
 from math import ceil, inf, nan
 
 import pytest
@@ -245,6 +246,17 @@ def test_a_horizon_keeps_apart_what_is_far_apart_and_a_far_one_nothing(tiny):
         assert cache.layers[0].slots.lengths.tolist() == [[slots, slots]]
 
 
+@pytest.mark.parametrize("horizon", [16.0, 10.0])
+def test_a_horizon_is_the_same_in_a_long_pass(horizon):
+    model = build(0, num_hidden_layers=1, max_position_embeddings=65536)
+    ids = (torch.arange(8192) % 17 + 2)[None]
+    for step in (8192, 512):
+        cache = distinct_cache(model, 1.0, sinks=0, recent=0, care=Care(horizon=horizon))
+        for chunk in ids.split(step, dim=1):
+            model(chunk, past_key_values=cache)
+        assert cache.n_slots(0) == 2 * 8192  # a word comes again beyond the horizon
+
+
 def test_no_more_is_spared_than_is_kept():
     with pytest.raises(ValueError, match=r"spares 0.3 of the tokens and 0.25 may be kept"):
         Plan(kept=0.25, care=Care(spare=0.3))
@@ -270,22 +282,41 @@ def test_the_part_that_is_spared_does_not_depend_on_the_passes(tiny, text, step)
         assert int(part.weight.isinf().sum()) == ceil(0.1 * 2 * absorbed)
 
 
-def test_sparing_nearly_all_that_is_kept_waits_for_a_text_that_is_long_enough(tiny, text):
+def test_sparing_nearly_all_that_is_kept_holds_more_until_a_text_is_long_enough(tiny, text):
     cache = distinct_cache(tiny, kept=0.5, care=Care(spare=0.4))
-    for n, merges in ((1, False), (3, True)):
-        cache.reset()
-        tiny(text.repeat(1, n), past_key_values=cache)
-        assert (cache.summary().kept < 1) == merges
-        assert (cache.summary().threshold is not None) == merges
+    with pytest.warns(UserWarning, match=r"kept=0.5 leaves stream 0 .* keep more, or spare less"):
+        tiny(text, past_key_values=cache)
+    # Outside 32; of 84 others 0.4 of 2 heads; 4 sinks, and all else in one slot of each head.
+    assert cache.n_slots(0) == cache.sizing._fewest(cache, 0)
+    assert 0.5 < cache.summary().kept < 0.7
+    cache.reset()
+    tiny(text.repeat(1, 3), past_key_values=cache)
     assert cache.summary().kept <= 0.5
+
+
+def test_sparing_too_much_is_said_once_and_a_long_text_is_merged(seed):
+    model = build(seed, vocab_size=500)
+    cache = distinct_cache(model, kept=0.1, care=Care(spare=0.08))
+    ids = torch.randint(2, 500, (1, 1500), generator=torch.Generator().manual_seed(seed))
+
+    def read():
+        for chunk in ids.split(64, dim=1):
+            model(chunk, past_key_values=cache)
+
+    with pytest.warns(UserWarning, match=r"spares 0.08 needs") as said:
+        read()
+    assert len(said) == 1
+    assert cache.summary().kept < 0.11
 
 
 def test_tokens_just_a_horizon_apart_join_however_they_are_rounded(seed):
     generator = torch.Generator().manual_seed(seed)
     words = 30 * torch.randn(4, 7, 40, generator=generator)
-    for horizon in (7, 21, 70):
+    for horizon, far in product((7, 21, 70), (0, 100_000)):
         at = torch.arange(350.0)
-        tokens = torch.cat((words.repeat(1, 50, 1), (at / horizon).expand(4, -1)[..., None]), 2)
+        tokens = torch.cat(
+            (words.repeat(1, 50, 1), ((at + far) / horizon).expand(4, -1)[..., None]), 2
+        )
         present = torch.ones(4, 350, dtype=torch.bool)
         none = tokens[:, :0], present[:, :0], torch.zeros(4, dtype=torch.int64)
         opened = allocate(tokens, present, *none, 1.0).opened

@@ -180,3 +180,14 @@ def test_padding_that_is_not_finite_hurts_nobody(window):
         slots.append(cache.layers[2].slots)
     assert torch.equal(slots[0].values, slots[1].values)
     assert torch.equal(slots[0].lengths, slots[1].lengths)
+
+
+@pytest.mark.parametrize("size", [{"kept": 0.3}, {"budget": 60}, {"threshold": 1.0}], ids=str)
+@pytest.mark.parametrize("name", ["q_proj", "k_proj", "v_proj"])
+def test_what_is_not_finite_is_refused_however_a_cache_is_sized(seed, text, size, name):
+    model = build(seed)
+    cache = distinct_cache(model, sinks=2, recent=8, **size)
+    model(text, past_key_values=cache)
+    getattr(model.model.layers[1].self_attn, name).weight.mul_(inf)
+    with pytest.raises(FloatingPointError, match="not finite"):
+        model(text, past_key_values=cache)

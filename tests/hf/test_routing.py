@@ -22,7 +22,7 @@ def test_interpreted_kernels_do_as_torch_does(seed):
     root = Path(__file__).parents[2]
     out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root).stdout
     routed, turned, gathered = json.loads(out)
-    assert routed == [[0] * 6] * 7
+    assert routed == [[0] * 6] * 9
     assert max(map(max, turned)) < 1e-5
     assert max(gathered) < 1e-6
 

@@ -1,10 +1,14 @@
 """A cache in a file goes on as if it had never been away."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from torch import nn
 
 from distinctkv import Concentration, SnapshotError, snapshot
 from distinctkv.hf import CAREFUL, DistinctCache, WrongModelError, calibrate, distinct_cache
+from distinctkv.hf.anatomy import Anatomy
 from distinctkv.hf.saving import KIND
 from tests.hf.models import build
 
@@ -17,6 +21,11 @@ PLANS = [
     {"surprise": SURPRISE},
     {"kept": 0.5, "care": CAREFUL},
 ]
+
+
+def scale(model, factor):
+    for weight in model.model.parameters():
+        weight.data *= factor
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -95,6 +104,71 @@ def test_a_model_that_was_trained_on_cannot_load_it(tmp_path, seed, text, part, 
             weight.data += 0.02 * (sides[0] @ sides[1].T if rank else sides[0])
     with pytest.raises(WrongModelError, match=rf"other weights: layers\.1\S*{part}\S* differs"):
         DistinctCache.load(path, model)
+
+
+@pytest.mark.parametrize("plan", [{"kept": 1.0}, {"kept": 0.5}])
+@pytest.mark.parametrize("attention", ["distinctkv", "sdpa"])
+def test_it_is_for_the_weights_that_read_the_text(tmp_path, seed, text, plan, attention):
+    model, paths = build(seed), (tmp_path / "first", tmp_path / "second")
+    cache = distinct_cache(model, **plan)
+    model.set_attn_implementation(attention)
+    model(text[:, :30], past_key_values=cache)
+    scale(model, 1.5)
+    cache.save(paths[0])
+    DistinctCache.load(paths[0], build(seed)).save(paths[1])
+    for path in paths:
+        DistinctCache.load(path, build(seed))
+        with pytest.raises(WrongModelError, match="other weights"):
+            DistinctCache.load(path, model)
+
+
+@pytest.mark.parametrize("forget", [lambda cache: cache.reset(), lambda cache: cache.crop(-30)])
+def test_a_cache_that_forgot_its_text_forgot_its_weights(tmp_path, seed, text, forget):
+    model, path = build(seed), tmp_path / "cache.safetensors"
+    cache = distinct_cache(model, 0.5)
+    model(text[:, :30], past_key_values=cache)
+    scale(model, 1.5)
+    forget(cache)
+    model(text, past_key_values=cache)
+    cache.save(path)
+    DistinctCache.load(path, model)
+    with pytest.raises(WrongModelError, match="other weights"):
+        DistinctCache.load(path, build(seed))
+
+
+def test_weights_of_one_byte_are_known_too(tmp_path, seed):
+    model, path = build(seed), tmp_path / "cache.safetensors"
+    projection = model.model.layers[0].mlp.up_proj
+    for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
+        small = projection.weight.data.float().to(kind)
+        projection.weight = nn.Parameter(small, requires_grad=False)
+        distinct_cache(model).save(path)
+        DistinctCache.load(path, model)
+        projection.weight.data = (small.float() * 2).to(kind)
+        with pytest.raises(WrongModelError, match=r"up_proj\.weight differs"):
+            DistinctCache.load(path, model)
+
+
+def test_a_model_whose_weights_come_when_they_are_needed_can_load_it(tmp_path, seed, text):
+    accelerate = pytest.importorskip("accelerate")
+    model, path = build(seed), tmp_path / "cache.safetensors"
+    cache = distinct_cache(model, 0.5)
+    model(text, past_key_values=cache)
+    cache.save(path)
+    away = accelerate.cpu_offload(build(seed), execution_device=torch.device("cpu"))
+    assert away.model.layers[0].self_attn.q_proj.weight.is_meta
+    again = DistinctCache.load(path, away)
+    more = text[:, :50]
+    want = model(more, past_key_values=cache).logits
+    assert torch.equal(away(more, past_key_values=again).logits, want)
+
+
+@pytest.mark.parametrize("hook", [None, SimpleNamespace(execution_device="cpu")])
+def test_where_weights_are_nowhere_the_device_is_that_of_the_hook_or_of_the_rotary(seed, hook):
+    model = build(seed)
+    attention = model.model.layers[1].self_attn.to("meta")
+    attention.k_proj._hf_hook = hook
+    assert Anatomy.of(model).device(1) == torch.device("cpu")
 
 
 def test_a_file_that_does_not_know_its_weights_is_refused(tmp_path, tiny):

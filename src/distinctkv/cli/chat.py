@@ -29,6 +29,9 @@ SPELLING = {
     "use a DynamicCache for it": "name another model",
     "set config.sliding_window to None": 'set "sliding_window" to null in its config.json',
     "give the whole context in one forward pass": "name another model",
+    "load it in a type of wider range, bfloat16 or float32, and reset() the cache": (
+        'set "dtype" to "float32" in its config.json, or name another model'
+    ),
 }
 
 
@@ -70,9 +73,12 @@ def command(
     with quiet_pipe(), told(), alone(state):
         talk = _begin(model, state if begun else None, size, careful)
         if state is not None and not begun:
-            click.echo(f"a new talk begins; it will be kept in {state}", err=True)
+            since = " from the first answer on" if text is None else ""
+            click.echo(f"a new talk begins; it will be kept in {state}{since}", err=True)
         if text is not None:
             _read(talk, text, chunk)
+            if state is not None:
+                talk.cache.save(state)
         warned = _outgrown(talk)
         for question in chat_text.questions():
             _answer(talk, question, tokens)
@@ -91,7 +97,7 @@ def told() -> Iterator[None]:
         warnings.showwarning = _warn
         try:
             yield
-        except (SnapshotError, ValueError, TypeError, OSError) as error:
+        except (SnapshotError, ValueError, TypeError, ArithmeticError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
             raise click.ClickException(_in_a_shell(str(error))) from error

@@ -25,6 +25,7 @@ from ..nn.exact import leaders, product_type
 # Tokens that are settled together: few on a CPU, where work counts; on others, waiting does.
 CHUNK, CHUNK_ELSEWHERE = 128, 512
 TIE = 2.0**-18  # of the reach and the token's squared length: more than float32 is off
+OFF = 2.0**-21  # of the place times the root of the reach: more than the rounding of two places
 WIDEST = 513  # feature size that the kernels take: a power of two, and one more
 
 
@@ -51,7 +52,8 @@ def allocate(
     token opens a slot when its squared distance from every slot is greater than its ``reach``, one
     for all or (H, L); with a reach below 0 it opens one whatever is near, and nothing joins it. A
     distance that is no further above the reach than rounding puts it (`TIE`) equals it, and is not
-    greater: so a tie is the same on every device and however a text is cut.
+    greater: so a tie is the same on every device and however a text is cut. Where F is odd, the
+    last feature is taken for a place (`placed`): it may be large, and only gaps of it are squared.
 
     >>> at = torch.tensor([[[0.0], [9.0], [0.5], [9.5], [5.0]]])
     >>> none, empty = torch.zeros(1, 0, 1), torch.zeros(1).long()
@@ -86,12 +88,33 @@ def router(
                 return Allocation(*table.route(near, last=times == 1))
 
         return route
-    # Distances do not see a common shift, but float32 does: keys share a large mean.
+    # Distances do not see a common shift, but float32 does: keys share a large mean. Places stay.
     centre = (tokens * present[..., None]).sum(1, keepdim=True)
     centre = centre / present.sum(1).clamp(min=1)[:, None, None]
+    centre[..., placed(tokens.shape[2]) :] = 0.0
     kind = product_type(tokens)
     tokens, slots = (tokens - centre).to(kind), (slots - centre).to(kind)
     return lambda reach: _allocate(tokens, present, slots, joinable, lengths, _reach(reach, tokens))
+
+
+def placed(n_features: int) -> int:
+    """Features before the place: heads have an even number, so that one more is a place.
+
+    >>> placed(128), placed(129)
+    (128, 128)
+    """
+    return n_features - n_features % 2 if n_features > 1 else n_features
+
+
+def band(reach: Tensor, own: Tensor, places: Tensor | None) -> Tensor:
+    """How far above the reach rounding puts a distance, (H, L), for tokens of squared length own.
+
+    Less than from one position to the next, for 4 million positions.
+    """
+    wide = TIE * (reach + own)
+    if places is None:
+        return wide
+    return wide + OFF * places.abs() * reach.clamp(0.0, torch.finfo(reach.dtype).max).sqrt()
 
 
 def _reach(reach: float | Tensor, tokens: Tensor) -> Tensor:
@@ -117,18 +140,20 @@ def _allocate(
     reach: Tensor,
 ) -> Allocation:
     """`allocate` in torch, for rows about a centre."""
-    H, L, _ = tokens.shape
-    sizes = slots.square().sum(-1).masked_fill(~joinable, inf)
+    H, L, F = tokens.shape
+    D = placed(F)
+    sizes = slots[..., :D].square().sum(-1).masked_fill(~joinable, inf)
     owner = torch.full((H, L), -1, device=tokens.device)
     opened = torch.zeros((H, L), dtype=torch.bool, device=tokens.device)
     step = CHUNK if tokens.is_cpu else CHUNK_ELSEWHERE
     for start in range(0, L, step):
         part = slice(start, start + step)
         here, there = tokens[:, part], present[:, part]
-        own = here.square().sum(-1)
-        alone = reach[:, part] < 0
+        own = here[..., :D].square().sum(-1)
+        near = reach[:, part]
+        alone = near < 0
         # Scores are squared distances less the token's own size.
-        bar = (reach[:, part] + TIE * (reach[:, part] + own) - own)[..., None]
+        bar = (near + band(near, own, here[..., D] if D < F else None) - own)[..., None]
         old, slot = _nearest(scores(here, slots, sizes))
         inside = scores(here, here, own.masked_fill(alone, inf))
         candidate = there & ((old > bar[..., 0]) | alone)
@@ -146,8 +171,16 @@ def _allocate(
 
 
 def scores(tokens: Tensor, slots: Tensor, sizes: Tensor) -> Tensor:
-    """Squared distances less the token's own size, (H, L, S); infinite to infinite size."""
-    return torch.baddbmm(sizes[:, None], tokens, slots.mT, alpha=-2)
+    """Squared distances less the token's own size, (H, L, S); infinite to infinite size.
+
+    Sizes are without the place.
+    """
+    D = placed(tokens.shape[2])
+    found = torch.baddbmm(sizes[:, None], tokens[..., :D], slots[..., :D].mT, alpha=-2)
+    for column in range(D, tokens.shape[2]):
+        gap = tokens[..., column, None] - slots[:, None, :, column]
+        found.addcmul_(gap, gap)
+    return found
 
 
 def _nearest(far: Tensor) -> tuple[Tensor, Tensor]:

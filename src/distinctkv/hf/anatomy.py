@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from .errors import UnsupportedModelError, WrongModelError
 from .rotary import Rotary
-from .weights import difference, sample
+from .weights import Look, difference, look
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -40,7 +41,22 @@ class Anatomy:
     @property
     def identity(self) -> dict[str, Any]:
         """Marks by which to know the model, as JSON: its sizes, and its weights as they are now."""
-        return {**self.sizes, "weights": sample(self.model)}
+        return {**self.sizes, "weights": self.look().text()}
+
+    def look(self) -> Look:
+        """Marks of the weights as they are now; no device is waited for."""
+        return look(self.model)
+
+    def device(self, layer: int) -> torch.device:
+        """Where a layer computes its keys, also if its weights come there only for that."""
+        attention = self.attentions[layer]
+        weights = next(attention.parameters()).device
+        if weights.type != "meta":
+            return weights
+        hooks = (getattr(part, "_hf_hook", None) for part in attention.modules())
+        named = (getattr(hook, "execution_device", None) for hook in hooks)
+        found = next((device for device in named if device is not None), None)
+        return self.rotary.frequencies.device if found is None else torch.device(found)
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Anatomy:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,7 @@ from .plan import Plan
 from .sizing import Sizing
 from .slots import Slots
 from .streams import Arrival, Outside
+from .weights import Look, Sample
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -55,6 +56,8 @@ class DistinctCache(Holding):
         self.turning: tuple[Tensor, int] | None = None
         self.awaited: int | None = None
         self.cut = False  # a pass has changed some layers and not yet all
+        self.made_by: Look | Sample | None = None  # the weights that read the first tokens
+        self.notes: dict[str, Any] = {}  # of whoever uses the cache, as JSON: they go into its file
 
     def turn_at(self, frequencies: Tensor) -> None:
         """Turn keys and queries back by these from now on, whatever the model reads meanwhile."""
@@ -77,6 +80,8 @@ class DistinctCache(Holding):
         """Hand new keys and values on to our attention, or hold them as a DynamicCache would."""
         layer = self.layers[layer_idx]
         door.check_keys(self, layer, key_states)
+        if layer_idx == 0 and layer.seen == 0:
+            self.made_by = self.anatomy.look()
         if self.anatomy.config._attn_implementation == NAME:
             self.awaited = layer_idx
             return Handed(self, key_states), value_states
@@ -183,6 +188,15 @@ class DistinctCache(Holding):
         self._share()
 
     # A file
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Marks of the model as it was when it read the first tokens, as JSON."""
+        if self.made_by is None:
+            return self.anatomy.identity
+        if isinstance(self.made_by, Look):
+            self.made_by = self.made_by.text()
+        return {**self.anatomy.sizes, "weights": self.made_by}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the cache to a safetensors file with a digest, whole or not at all."""

@@ -50,16 +50,17 @@ def _absorb(group: Group, columns: int, plan: Plan, thresholds: Sequence[float |
     sink = present & (order + group.lengths()[:, None] < plan.sinks)
     weight = _weights(group, plan, present & ~sink)
     tokens = _tokens(group, columns, plan, weight)
+    wrong = _wrong(tokens, present)
     if all(at is None for at in thresholds):
         lengths = group.lengths()
         owner = torch.where(present, lengths[:, None] + order, -1)
-        choice, wrong = Allocation(owner, present, lengths + present.sum(1)), None
+        choice, off = Allocation(owner, present, lengths + present.sum(1)), _lost(group)
     else:
         known = [-1.0 if at is None else at for at in thresholds]
         at = group.streams(torch.tensor(known, device=present.device))[:, None]
         near = at.expand(present.shape) if weight is None else reach(at, weight)
-        choice, wrong = _choose(group, tokens, present, near.masked_fill(sink, -1.0), plan.sinks)
-    _take(group, tokens, choice, wrong, plan.surprise.decay if plan.surprise else 1.0)
+        choice, off = _choose(group, tokens, present, near.masked_fill(sink, -1.0), plan.sinks)
+    _take(group, tokens, choice, wrong | off, plan.surprise.decay if plan.surprise else 1.0)
     _trace(group, choice)
     _shorten(group, columns)
     opened: Tensor = group.each(choice.opened).sum((0, 2)).float()
@@ -106,10 +107,27 @@ def _got(group: Group, columns: int) -> Tensor:
     return torch.stack(got).flatten().clamp(min=LEAST)
 
 
+def _wrong(tokens: Slots, present: Tensor) -> Tensor:
+    """Whether there is a key or a value that is not finite, (); padding may hold anything."""
+    N, L = present.shape
+    sizes = [
+        torch.linalg.vector_norm(rows.view(N, L, -1), inf, dim=-1)
+        for rows in (tokens.keys, tokens.values)
+    ]
+    return (present & ~(sizes[0].isfinite() & sizes[1].isfinite())).any()
+
+
+def _lost(group: Group) -> Tensor:
+    """Whether the metric that slots will merge by is not finite, ()."""
+    seen = [] if group.metric else [layer.moments for layer in group.layers]
+    sizes = [torch.linalg.vector_norm(one.queries, inf) for one in seen if one is not None]
+    return ~torch.stack([torch.zeros((), device=group.device).double(), *sizes]).isfinite().all()
+
+
 def _choose(
     group: Group, tokens: Slots, present: Tensor, near: Tensor, sinks: int
 ) -> tuple[Allocation, Tensor]:
-    """Where the tokens go, and whether there was anything that is not finite."""
+    """Where the tokens go, and whether there was a feature that is not finite."""
     scale = group.scale()
     first, G = group.layers[0], len(group.layers)
     assert first.positions is not None
@@ -128,14 +146,11 @@ def _choose(
     return allocate(here, present, there, joinable, group.lengths(), near), wrong
 
 
-def _take(
-    group: Group, tokens: Slots, choice: Allocation, wrong: Tensor | None, decay: float
-) -> None:
+def _take(group: Group, tokens: Slots, choice: Allocation, wrong: Tensor, decay: float) -> None:
     """Give the layers the slots that follow from a choice."""
     # The one time that the device is waited for.
-    told = choice.lengths if wrong is None else torch.cat((choice.lengths, wrong.long()[None]))
-    lengths = told.cpu()
-    if wrong is not None and bool(lengths[-1]):
+    lengths = torch.cat((choice.lengths, wrong.long()[None])).cpu()
+    if bool(lengths[-1]):
         raise FloatingPointError(
             "the model gave keys or values that are not finite; load it in a type of wider range, "
             "bfloat16 or float32, and reset() the cache"

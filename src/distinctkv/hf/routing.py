@@ -4,8 +4,8 @@
 `settle` goes through the part block by block: the nearest of the slots opened since, then which
 tokens of the block open one. A slot's row is moved down within the table of tokens: there is never
 more of it than there are rows behind. Products are of float16 halves, so they are true to 22 bits,
-as float32 is after a sum; distances never lie in memory. Where features have one number more than a
-power of two, that one stays in float32 beside the halves.
+as float32 is after a sum; distances never lie in memory. Where features have a place
+(`allocation.placed`), that one stays in float32 beside the halves.
 """
 
 # N heads of all layers and streams, L tokens, S slots before, P = S + L, F feature size
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..nn.kernels.halves import halves, product
 from ..nn.kernels.settle import rounds
-from .allocation import TIE
+from .allocation import band, placed
 from .seeking import apart, search, seek
 
 PART = 1024  # tokens between two searches
@@ -39,8 +39,9 @@ class Table:
         self.present, self.lengths, self.S = present, lengths.int(), slots.shape[1]
         centre = (present[:, None].float() @ tokens)[:, 0] / present.sum(1).clamp(min=1)[:, None]
         N, L, F = tokens.shape
-        self.beside = F > 16 and (F - 1).bit_count() == 1
-        halved = F - 1 if self.beside else F
+        halved = placed(F)
+        self.beside = halved < F
+        centre[:, halved:] = 0.0
         most = torch.maximum(*(_most(r[..., :halved], centre[:, :halved]) for r in (tokens, slots)))
         # A power of two, so that scaling rounds nothing.
         self.power = torch.where(most > 0, TOP - torch.frexp(most).exponent, 0).clamp(-60, 60)
@@ -66,8 +67,7 @@ class Table:
         highs, lows, sizes, places = held if last else (t.clone() for t in held)
         own = sizes[:, self.S :]
         near = torch.ldexp(reach.float(), 2 * self.power[:, None])
-        length = own + places[:, self.S :].square() if self.beside else own
-        bars = near + TIE * (near + length) - own
+        bars = near + band(near, own, places[:, self.S :] if self.beside else None) - own
         alone = reach < 0
         bars = bars.clamp(max=torch.finfo(torch.float32).max).masked_fill(alone, -inf)
         bars = bars.masked_fill(~self.present, inf)

@@ -40,7 +40,8 @@ def save(cache: DistinctCache, path: str | os.PathLike[str]) -> None:
     if cache.metric is not None:
         tensors |= {"factors": cache.metric.factors, "sizes": cache.metric.sizes}
     state = {
-        "model": cache.anatomy.identity,
+        "model": cache.identity,
+        "notes": cache.notes,
         "plan": cache.plan.state(),
         "seen": cache.get_seq_length(),
         "trace": cache.layers[0].trace,
@@ -65,7 +66,7 @@ def load(path: str | os.PathLike[str], model: PreTrainedModel) -> DistinctCache:
         metric = Metric(tensors["factors"], tensors["sizes"], identity)
     cache = DistinctCache(anatomy, Plan.of(state["plan"]), metric, trace=state["trace"])
     for index, layer in enumerate(cache.layers):
-        device = next(anatomy.attentions[index].parameters()).device
+        device = anatomy.device(index)
         prefix = f"{index}."
         mine = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         _fill(layer, {name: part.to(device) for name, part in mine.items()}, state["seen"])
@@ -74,6 +75,8 @@ def load(path: str | os.PathLike[str], model: PreTrainedModel) -> DistinctCache:
         pads, last = tensors["pads"].to(device), tensors["last"].to(device)
         cache.streams = Streams(state["seen"], pads, last)
         cache.turn_at(_frequencies(tensors["frequencies"], anatomy))
+    cache.made_by = state["model"]["weights"]
+    cache.notes = state.get("notes", {})
     cache.sizing.thresholds = state["thresholds"]
     cache.sizing.temperatures = state["temperatures"]
     prepare(model)

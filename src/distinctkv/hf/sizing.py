@@ -37,10 +37,12 @@ class Sizing:
     temperatures: list[float] = field(default_factory=list)
     opened: Tensor | None = None  # (B, L) heads of all layers that opened a slot, this pass
     anew: set[int] = field(default_factory=set)  # streams whose threshold this pass is to find
+    told: bool = False  # that what is spared is more than may be held
 
     def start(self, batch: int) -> None:
         """Nothing seen."""
         self.thresholds, self.temperatures = [self.plan.start] * batch, [1.0] * batch
+        self.told = False
 
     def select(self, streams: list[int]) -> None:
         """Keep, repeat or reorder streams."""
@@ -89,6 +91,7 @@ class Sizing:
                 continue
             allowed, held = self._allowed(cache, stream), cache.n_slots(stream)
             if held > allowed:
+                self._tell(cache, stream)
                 most[stream] = goals[stream] = allowed
                 if before is not None and stream not in self.anew:
                     goals[stream] = max(int(SLACK * allowed), self._fewest(cache, stream))
@@ -144,8 +147,7 @@ class Sizing:
         """Whether a part of so short a text leaves no slots beside the tokens outside."""
         if self.plan.kept is None:
             return False
-        each = self.plan.kept * cache.tokens(stream) - cache.outside(stream)
-        return each * cache.n_heads < self._fewest(cache, stream)
+        return self._each(cache, stream) < self.plan.sinks + 1
 
     def _fewest(self, cache: DistinctCache, stream: int) -> int:
         """Slots that no threshold merges, and one more for each head."""
@@ -156,12 +158,23 @@ class Sizing:
 
     def _allowed(self, cache: DistinctCache, stream: int) -> int:
         """Slots that the plan leaves beside the tokens outside, over all layers and heads."""
-        seen, outside, heads = cache.tokens(stream), cache.outside(stream), cache.n_heads
-        if self.plan.kept is not None:
-            each = self.plan.kept * seen - outside
-        else:
-            each = float((self.plan.budget or 0) - outside)
-        return max(int(each * heads), self._fewest(cache, stream))
+        asked = int(self._each(cache, stream) * cache.n_heads)
+        return max(asked, self._fewest(cache, stream))
+
+    def _each(self, cache: DistinctCache, stream: int) -> float:
+        """Slots of a head that were asked for."""
+        kept, seen = self.plan.kept, cache.tokens(stream)
+        asked = float(self.plan.budget or 0) if kept is None else kept * seen
+        return asked - cache.outside(stream)
+
+    def _tell(self, cache: DistinctCache, stream: int) -> None:
+        """Say once that more tokens are spared than leave room for others."""
+        fewest = self._fewest(cache, stream)
+        asked = int(self._each(cache, stream) * cache.n_heads)
+        if self.told or not self.plan.care.spare or asked >= fewest:
+            return
+        self.told = True
+        warnings.warn(_too_much_spared(self.plan, stream, asked, fewest), stacklevel=2)
 
     def _heat(self, cache: DistinctCache, stream: int, opened: list[float]) -> int:
         """Approach II of the paper, over all heads: slots beyond a budget by temperature."""
@@ -182,4 +195,12 @@ def _out_of_reach(plan: Plan, stream: int, left: int) -> str:
     return (
         f"{asked} cannot be met by stream {stream}: at any threshold {left} slots are left, so "
         "its threshold stays and more is held; keep more, or care less"
+    )
+
+
+def _too_much_spared(plan: Plan, stream: int, asked: int, fewest: int) -> str:
+    return (
+        f"kept={plan.kept} leaves stream {stream} {asked} slots so far, and care that spares "
+        f"{plan.care.spare} needs {fewest}: so many are held, all else in one slot of each head; "
+        "keep more, or spare less"
     )

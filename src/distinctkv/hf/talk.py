@@ -52,11 +52,16 @@ class Talk:
     def __init__(self, model: PreTrainedModel, tokenizer: Any, cache: DistinctCache) -> None:  # noqa: ANN401
         self.model, self.tokenizer, self.cache = model, tokenizer, cache
         self.frame = Frame.of(tokenizer)
-        self.asked = cache.get_seq_length() > 0
+        cache.notes.setdefault("asked", cache.get_seq_length() > 0)
         self.last: Tensor | None = None  # logits after the newest token
         ends = getattr(model.generation_config, "eos_token_id", None)
         ends = ends if isinstance(ends, list) else [ends]
         self.ends = {*ends, tokenizer.eos_token_id} - {None}
+
+    @property
+    def asked(self) -> bool:
+        """Whether there was a question: then the next one stands in the frame of a later one."""
+        return bool(self.cache.notes.get("asked"))
 
     def ids(self, text: str) -> Tensor:
         """The tokens of a text, (1, L); what begins every text only at the beginning."""
@@ -89,7 +94,7 @@ class Talk:
             before = ""
         for part in torch.split(self.ids(before + question + after), CHUNK, dim=1):
             self._feed(part)
-        self.asked = True
+        self.cache.notes["asked"] = True
         tokens: list[int] = []
         said = ""
         while len(tokens) < most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,31 +18,52 @@ GOLDEN = (5**0.5 - 1) / 2  # steps of this part of a matrix fall on rows and col
 ROUNDING = {"float64": 2.0**-24, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 SMALLEST = 2.0**-24  # what float16 knows above 0
 
+WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
 Sample = dict[str, list[str]]  # by the name of a parameter: its type, and numbers as text
+Place = tuple[torch.device, torch.dtype]
 
 
-def sample(model: nn.Module) -> Sample:
-    """Numbers of every parameter, the same on every device.
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """Numbers of every parameter as they were, still where the weights are."""
+
+    places: dict[str, tuple[Place, bool]]  # by the name of a parameter, and whether it was read
+    numbers: dict[Place, Tensor]  # (parameters, NUMBERS)
+
+    def __deepcopy__(self, memo: object) -> Look:
+        """Shared by all copies of a cache: it never changes."""
+        return self
+
+    def text(self) -> Sample:
+        """The same on every device; each is waited for once, or once for each type."""
+        rows = {place: iter(part.float().cpu().numpy()) for place, part in self.numbers.items()}
+        return {
+            name: [str(place[1]).split(".")[1], _text(next(rows[place])) if read else ""]
+            for name, (place, read) in self.places.items()
+        }
+
+
+def look(model: nn.Module) -> Look:
+    """Numbers of every parameter as they are now; no device is waited for.
 
     What cannot be read here has none: weights that were offloaded or quantised, or that are spread
     over several devices.
     """
-    named = {n.replace("_orig_mod.", ""): weight for n, weight in model.named_parameters()}
-    picked: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
-    for weight in filter(_readable, named.values()):
-        found = weight.detach().take(_picks(weight.numel(), weight.device))
-        picked.setdefault((weight.device, weight.dtype), []).append(found)
-    # Each device is waited for once, or once for each type.
-    read = {
-        place: iter(torch.stack(parts).float().cpu().numpy()) for place, parts in picked.items()
-    }
-    return {
-        name: [
-            str(weight.dtype).split(".")[1],
-            _text(next(read[weight.device, weight.dtype])) if _readable(weight) else "",
-        ]
-        for name, weight in named.items()
-    }
+    places: dict[str, tuple[Place, bool]] = {}
+    picked: dict[Place, list[Tensor]] = {}
+    for name, weight in model.named_parameters():
+        place, read = (weight.device, weight.dtype), _readable(weight)
+        places[name.replace("_orig_mod.", "")] = place, read
+        if read:
+            found = _bits(weight.detach()).take(_picks(weight.numel(), weight.device))
+            picked.setdefault(place, []).append(found)
+    return Look(places, {place: torch.stack(parts) for place, parts in picked.items()})
+
+
+def sample(model: nn.Module) -> Sample:
+    """What a `look` at a model finds, as text."""
+    return look(model).text()
 
 
 def difference(made_for: Sample, model: Sample) -> str | None:
@@ -68,7 +90,14 @@ def _same(kind: str, a: NDArray[Any], other: str, b: NDArray[Any]) -> bool:
 
 def _readable(weight: Tensor) -> bool:
     # A quantised parameter, or one that is spread out, is of a class of its own.
-    return type(weight) is nn.Parameter and not weight.is_meta and weight.numel() > 0
+    known = weight.dtype.is_floating_point or weight.dtype in WHOLE
+    return type(weight) is nn.Parameter and known and not weight.is_meta and weight.numel() > 0
+
+
+def _bits(weight: Tensor) -> Tensor:
+    """The weight; of floats of one byte, which cannot be picked from, the bytes."""
+    small = weight.dtype.is_floating_point and weight.dtype.itemsize == 1
+    return weight.view(torch.uint8) if small else weight
 
 
 @cache
