@@ -114,7 +114,8 @@ def _wrong(tokens: Slots, present: Tensor) -> Tensor:
         torch.linalg.vector_norm(rows.view(N, L, -1), inf, dim=-1)
         for rows in (tokens.keys, tokens.values)
     ]
-    return (present & ~(sizes[0].isfinite() & sizes[1].isfinite())).any()
+    wrong: Tensor = (present & ~(sizes[0].isfinite() & sizes[1].isfinite())).any()
+    return wrong
 
 
 def _lost(group: Group) -> Tensor:
