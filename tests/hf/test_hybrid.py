@@ -153,12 +153,85 @@ def test_a_cache_of_another_kind_is_refused(seed):
         model.generate(tokens, past_key_values=DynamicCache(), max_new_tokens=2)
 
 
-@pytest.mark.parametrize("name", ["output_hidden_states", "output_attentions", "inputs_embeds"])
+@pytest.mark.parametrize("name", ["output_attentions", "inputs_embeds"])
 def test_what_is_not_given_is_refused_not_passed_over(name, seed):
     model, tokens = build(seed), prompts(seed)
     with pytest.raises(ValueError, match=f"takes no {name}; "):
         model(tokens, **{name: torch.ones(1)})
-    assert model(tokens, **{name: None}).hidden_states is None
+    with pytest.raises(ValueError, match=f"takes no {name}; |not used by the model: .*{name}"):
+        model.generate(tokens, max_new_tokens=2, return_dict_in_generate=True, **{name: True})
+    assert model(tokens, **{name: None}).attentions is None
+
+
+def test_a_model_without_tokens_is_told_what_it_needs(seed):
+    model = build(seed)
+    with pytest.raises(ValueError, match="takes no inputs_embeds; give input_ids"):
+        model(inputs_embeds=torch.zeros(1, 3, 16))
+    with pytest.raises(ValueError, match=r"needs input_ids \(B, L\), got None"):
+        model()
+
+
+def test_hidden_states_are_what_goes_through_the_blocks(seed):
+    model, tokens = build(seed), prompts(seed)
+    left, asked = [], {"output_hidden_states": True}
+    for block in model.model.blocks:
+        block.register_forward_hook(lambda block, given, y: left.append(y))
+    found = model(tokens, **asked)
+    assert torch.equal(found.hidden_states[0], model.get_input_embeddings()(tokens))
+    assert torch.equal(found.hidden_states[1], left[0])
+    assert torch.equal(found.hidden_states[-1] @ model.model.embed.weight.T, found.logits)
+    assert len(found.hidden_states) == 3
+    assert model(tokens).hidden_states is None
+    model.config.output_hidden_states = True
+    assert torch.equal(model(tokens).hidden_states[1], left[0])
+
+
+@pytest.mark.parametrize("beams", [1, 2])
+def test_generation_gives_the_hidden_states_of_each_token(beams, seed):
+    model, tokens = build(seed), prompts(seed)
+    settings = {"max_new_tokens": 4, "do_sample": False, "num_beams": beams}
+    found = model.generate(
+        tokens, output_hidden_states=True, return_dict_in_generate=True, **settings
+    )
+    sizes = [[tuple(part.shape) for part in step] for step in found.hidden_states]
+    assert sizes == [[(3 * beams, n, 16)] * 3 for n in (12, 1, 1, 1)]
+    assert torch.equal(found.sequences, model.generate(tokens, **settings))
+    if beams == 1:
+        text = model(found.sequences[:, :-1], output_hidden_states=True).hidden_states[-1]
+        steps = torch.cat([step[-1] for step in found.hidden_states], 1)
+        torch.testing.assert_close(steps, text, rtol=0, atol=1e-5)
+
+
+def test_logits_are_kept_where_they_are_asked_for(seed):
+    model, tokens = build(seed), prompts(seed)
+    whole = model(tokens).logits
+    for kept in (1, 5, 12, 99, 0):
+        few = model(tokens, logits_to_keep=kept).logits
+        torch.testing.assert_close(few, whole[:, -kept:] if kept < 12 else whole)
+    few = model(tokens, logits_to_keep=torch.tensor([0, 7, -1])).logits
+    torch.testing.assert_close(few, whole[:, [0, 7, 11]])
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"logits_to_keep": -1}, "0 tokens or more, got -1"),
+        ({"logits_to_keep": torch.tensor([12])}, r"places \(A,\) among 12 tokens"),
+        ({"logits_to_keep": 2, "labels": True}, "logits of all tokens, got logits_to_keep=2"),
+        ({"labels": False}, r"labels are \(3, 5\) and input_ids \(3, 12\)"),
+    ],
+)
+def test_what_does_not_fit_leaves_the_cache_as_it_was(asked, told, seed):
+    model, tokens = build(seed), prompts(seed)
+    if "labels" in asked:
+        asked = {**asked, "labels": tokens if asked["labels"] else tokens[:, :5]}
+    cache = model(tokens[:, :3], use_cache=True).past_key_values
+    other = model(tokens[:, :3], use_cache=True).past_key_values
+    with pytest.raises(ValueError, match=told):
+        model(tokens, past_key_values=cache, **asked)
+    assert cache.n_tokens == 3
+    found = [model(tokens, past_key_values=one).logits for one in (cache, other)]
+    assert torch.equal(*found)
 
 
 @pytest.mark.parametrize(

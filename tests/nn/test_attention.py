@@ -122,6 +122,27 @@ def test_without_centring_there_is_no_mean(normal):
     assert project.mean.abs().max() == 0
 
 
+@pytest.mark.parametrize("lag", [1, 2])
+def test_with_a_lag_keys_start_as_a_token_before_theirs(lag, normal):
+    project = Projection(E, Heads(count=2, size=6, centre=False, lag=lag)).eval()
+    x = normal(1, 7, E)
+    _, k, _, _ = project(x)
+    raw = project.enter(x).reshape(1, 7, 3, 2, 6)[:, :-lag, 1]
+    torch.testing.assert_close(k[:, lag:], torch.nn.functional.normalize(raw, dim=-1))
+
+
+def test_a_lag_leaves_queries_and_values_as_they_start(normal, seed):
+    x, found = normal(1, 7, E), []
+    for lag in (0, 1):
+        torch.manual_seed(seed)
+        found.append(Projection(E, Heads(count=2, size=6, lag=lag)).eval()(x))
+    (q, k, v, past), (q1, k1, v1, past1) = found
+    assert torch.equal(q, q1)
+    assert torch.equal(v, v1)
+    assert torch.equal(past, past1)
+    assert not torch.equal(k, k1)
+
+
 def test_a_short_convolution_looks_back_and_goes_on(normal):
     conv, x = ShortConv(3, taps=4), normal(2, 11, 3)
     whole, _ = conv(x)
@@ -136,7 +157,12 @@ def test_a_short_convolution_looks_back_and_goes_on(normal):
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({"count": 0}, "count must be at least 1"), ({"scale": 0.0}, "scale must be above 0")],
+    [
+        ({"count": 0}, "count must be at least 1"),
+        ({"scale": 0.0}, "scale must be above 0"),
+        ({"taps": 2, "lag": 2}, "2 taps sees no token 2 places before; lag must be 0 to 1"),
+        ({"lag": -1}, "sees no token -1 places before"),
+    ],
 )
 def test_numbers_that_make_no_heads_are_refused(wrong, said):
     with pytest.raises(ValueError, match=said):

@@ -6,9 +6,10 @@ from math import inf
 import pytest
 import torch
 from torch import nn
+from torch._subclasses import FakeTensorMode
 
 from distinctkv import Concentration
-from distinctkv.nn import door
+from distinctkv.nn import FullAttention, door
 from distinctkv.nn.functional import (
     SlotState,
     allocate,
@@ -21,6 +22,7 @@ from distinctkv.nn.functional import (
     unit,
     write,
 )
+from distinctkv.nn.projection import directions
 
 READS = list(product(("mass", "distinct"), ("mean", "first", "last")))
 
@@ -38,6 +40,11 @@ def halves(batch):
     state = SlotState.empty(data.k, data.v, 40)
     step(data.q[:, :12], data.k[:, :12], data.v[:, :12], state, 0.1)
     return data, state, (data.q[:, 12:], data.k[:, 12:], data.v[:, 12:])
+
+
+@pytest.fixture
+def rows(seed):
+    return torch.randn(9, 6, generator=torch.Generator().manual_seed(seed))
 
 
 def same(a, b):
@@ -66,6 +73,30 @@ def test_unit_has_the_slope_of_a_direction_and_none_at_zero(batch):
     zero = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
     unit(zero).nan_to_num().sum().backward()
     assert (zero.grad == 0).all()
+
+
+@pytest.mark.parametrize("scale", [unit, lambda rows: directions(rows)[0]])
+@pytest.mark.parametrize("n_zero", [0, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rows_of_length_one_are_the_same_where_nobody_looks(scale, n_zero, dtype, rows, request):
+    rows = rows.to(dtype)
+    rows[:n_zero] = 0
+    found = []
+    for _ in range(2):
+        given = rows.clone().requires_grad_()
+        said = scale(given)
+        (said.nan_to_num() * torch.arange(said.numel()).view(said.shape)).sum().backward()
+        found.append((said.nan_to_num(), given.grad))
+        request.getfixturevalue("elsewhere")
+    assert same(*found)
+    assert found[0][1].isfinite().all()
+
+
+def test_rows_of_length_one_in_vmap_and_of_fake_tensors(rows):
+    assert torch.equal(torch.vmap(unit)(rows), unit(rows))
+    assert torch.equal(torch.vmap(lambda row: directions(row)[0])(rows), directions(rows)[0])
+    with FakeTensorMode():
+        assert FullAttention(8)(torch.zeros(2, 3, 8)).shape == (2, 3, 8)
 
 
 @pytest.mark.parametrize("size", [1e300, 1e-300, 1e160, 5e-324])

@@ -18,7 +18,7 @@ from tests.nn import reference
 
 
 def test_novelty_is_one_less_the_largest_cosine_before(batch, monkeypatch):
-    monkeypatch.setattr(soft, "ROWS", 7)
+    monkeypatch.setattr(soft, "ROWS_ON_CPU", 7)
     keys = batch().k
     torch.testing.assert_close(causal_novelty(keys), reference.novelty(keys), rtol=0, atol=1e-12)
 

@@ -23,19 +23,13 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from ..nn import HybridLM
 from ..nn.hybrid import ModelState
 from ..nn.watching import distinct_layers
+from . import asked
+from .asked import SILENT
 from .errors import WrongModelError
 from .mixers import Layer, mixer
 
 # Names that others have for ours; passed over, they would leave another model.
 OTHER_WORDS = {"width": "hidden_size", "vocabulary": "vocab_size", "layer": "layers"}
-# What a forward may be asked for and does not do, and what does.
-LOSS = ("num_items_in_batch", "ignore_index", "shift_labels")  # words of transformers' loss
-NOT_HERE = {
-    "output_hidden_states": "register a forward hook on the modules of model.model.blocks",
-    "output_attentions": "slots are read without a matrix of weights",
-    "inputs_embeds": "give input_ids",
-}
-SILENT = -100  # the label of a token at which nothing is asked
 
 
 class HybridConfig(PretrainedConfig):  # type: ignore[misc]
@@ -148,47 +142,43 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         past_key_values: HybridCache | None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
         return_dict: bool | None = None,
+        output_hidden_states: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
         **for_the_loss: Any,  # noqa: ANN401
     ) -> CausalLMOutputWithPast:
         """Logits (B, L, V) for tokens that follow those of the cache, and the loss of ``labels``.
 
         Labels are the tokens themselves, -100 where nothing is asked; each is the answer of the
-        token before it. A cache is made and given back if ``use_cache`` says so.
+        token before it. A cache is made and given back if ``use_cache`` says so. Hidden states are
+        what enters the first block and what leaves each, of the last the norm. Logits are those of
+        the last ``logits_to_keep`` tokens, or of the tokens at these places; 0 keeps all.
         """
-        self._refuse(for_the_loss, past_key_values)
+        asked.known(for_the_loss, self.config)
+        asked.ours(past_key_values, HybridCache)
+        tokens, at = asked.of(input_ids, labels, logits_to_keep)
         if past_key_values is None and use_cache:
-            past_key_values = HybridCache(self.model.start(len(input_ids)))
+            past_key_values = HybridCache(self.model.start(len(tokens)))
         state = None if past_key_values is None else past_key_values.state
-        logits = self.model(input_ids, state, _padding(attention_mask, input_ids.shape[1]))
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        hidden: list[Tensor] | None = [] if output_hidden_states else None
+        padding = asked.padding(attention_mask, tokens.shape[1])
+        logits = self.model(tokens, state, padding, at=at, hidden=hidden)
         if past_key_values is not None:
-            past_key_values.n_tokens += input_ids.shape[1]
-        loss = None if labels is None else self._loss(logits, labels, for_the_loss)
-        found = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=past_key_values)
+            past_key_values.n_tokens += tokens.shape[1]
+        found = CausalLMOutputWithPast(
+            loss=None if labels is None else self._loss(logits, labels, for_the_loss),
+            logits=logits,
+            past_key_values=past_key_values,
+            hidden_states=None if hidden is None else tuple(hidden),
+        )
         return found.to_tuple() if return_dict is False else found
-
-    def _refuse(self, settings: Mapping[str, Any], cache: object) -> None:
-        """Raise for what would otherwise be passed over, or fail in words of Python's own."""
-        settings = {name: value for name, value in settings.items() if value is not None}
-        for name, instead in NOT_HERE.items():
-            asked = settings.pop(name, getattr(self.config, name, None))
-            if asked is not None and asked is not False:
-                raise ValueError(f"this model takes no {name}; {instead}")
-        if unknown := sorted(set(settings) - set(LOSS)):
-            raise TypeError(
-                f"forward takes no {unknown[0]!r}; beside input_ids, attention_mask, "
-                f"past_key_values, labels, use_cache and return_dict it takes {', '.join(LOSS)}"
-            )
-        if cache is not None and not isinstance(cache, HybridCache):
-            raise TypeError(
-                f"the cache of this model is a HybridCache, got a {type(cache).__name__}; leave "
-                "past_key_values out, or give back that of an earlier call"
-            )
 
     def _loss(self, logits: Tensor, labels: Tensor, settings: Mapping[str, Any]) -> Tensor:
         """Cross entropy of the next tokens, and what teaches the write gates."""
@@ -196,12 +186,12 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
             logits, labels, vocab_size=self.config.vocab_size, **settings
         )
         if self.training:
-            asked = nn.functional.pad(labels[:, 1:] != SILENT, (0, 1))
+            answered = nn.functional.pad(labels[:, 1:] != SILENT, (0, 1))
             # Of a batch that comes in parts, a part weighs as much as it asks.
             whole = settings.get("num_items_in_batch")
-            share = 1.0 if whole is None else asked.sum() / whole
+            share = 1.0 if whole is None else answered.sum() / whole
             for layer in distinct_layers(self.model).values():
-                loss = loss + share * layer.write_loss(asked)
+                loss = loss + share * layer.write_loss(answered)
         return loss
 
     def prepare_inputs_for_generation(
@@ -210,10 +200,14 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         past_key_values: HybridCache | None = None,
         attention_mask: Tensor | None = None,
         use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        output_attentions: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
         **unused: Any,  # noqa: ANN401
     ) -> dict[str, Any]:
         """The tokens that the cache has not seen."""
-        self._refuse({}, past_key_values)
+        asked.known({"output_attentions": output_attentions}, self.config)
+        asked.ours(past_key_values, HybridCache)
         seen = 0 if past_key_values is None else past_key_values.n_tokens
         if seen >= input_ids.shape[1]:
             raise ValueError(
@@ -225,6 +219,8 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
             "past_key_values": past_key_values,
             "attention_mask": attention_mask,
             "use_cache": use_cache,
+            "output_hidden_states": output_hidden_states,
+            "logits_to_keep": logits_to_keep,
         }
 
     @classmethod
@@ -234,14 +230,6 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
 
     def _init_weights(self, module: nn.Module) -> None:
         """Nothing: every layer has drawn its own."""
-
-
-def _padding(attention_mask: Tensor | None, L: int) -> Tensor | None:
-    """Which of the last L tokens are real, or None if all are."""
-    if attention_mask is None:
-        return None
-    real = attention_mask[:, -L:].bool()
-    return None if bool(real.all()) else real
 
 
 AutoConfig.register(HybridConfig.model_type, HybridConfig, exist_ok=True)

@@ -41,6 +41,8 @@ def unit(keys: Tensor) -> Tensor:
         power = torch.frexp(size).exponent.clamp(-1000, 1000)
         wide = wide * torch.ldexp(torch.ones_like(size), -power)
     length: Tensor = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    if door.least(length) > 0:
+        return (wide / length).to(keys.dtype)
     none = length == 0
     return (wide / length.masked_fill(none, 1)).masked_fill(none, torch.nan).to(keys.dtype)
 

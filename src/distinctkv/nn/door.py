@@ -117,6 +117,16 @@ def readable(numbers: Tensor) -> bool:
     return numbers.is_cpu and not torch.compiler.is_compiling()
 
 
+def least(numbers: Tensor) -> float:
+    """The least of them; 0 where nobody may look, or where what is seen would be held for good."""
+    if not readable(numbers) or torch._C._get_tracing_state() is not None or not numbers.numel():
+        return 0.0
+    try:
+        return float(numbers.detach().min())
+    except RuntimeError:  # in vmap and of fake tensors there are no numbers
+        return 0.0
+
+
 def taus(tau: float | Tensor, keys: Tensor) -> Tensor:
     """Tau for each stream (B, H), in float64: the law compares in it."""
     B, _, H, _ = keys.shape

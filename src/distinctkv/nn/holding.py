@@ -82,6 +82,7 @@ class DistinctState(TokenState):
 
     def check(self) -> DistinctState:
         """Raise if the slots refused a key or had no room; reads the device."""
+        super().check()
         self.slots.check()
         return self
 

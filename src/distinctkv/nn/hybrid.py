@@ -15,8 +15,9 @@ from .attention import FullAttention, SlidingWindowAttention
 from .delta import GatedDeltaNet
 from .distinct import DistinctAttention
 from .mamba import DiagonalSSM, Mamba2
-from .mixer import Mixer, State, blamed, check_sizes, rms_norm
+from .mixer import Mixer, State, blame, check_sizes, rms_norm
 from .modelstate import ModelState as ModelState
+from .modelstate import moved, parts
 
 # Names for mixers as they come; for any other setting give the module itself.
 MIXERS: dict[str, Callable[[int], Mixer[Any]]] = {
@@ -102,19 +103,47 @@ class HybridLM(nn.Module):
         mask: Tensor | None = None,
         *,
         at: Tensor | None = None,
+        hidden: list[Tensor] | None = None,
     ) -> Tensor:
         """Logits (B, L, V) for tokens (B, L), which follow those in ``state`` and are added.
 
         ``mask`` (B, L) is true for real tokens. Padding, wherever it stands, changes nothing; what
         is said at it means nothing. With ``at`` (B, A) there are logits (B, A, V) at these places
-        alone: those of a large vocabulary cost more than the rest of a small model.
+        alone: those of a large vocabulary cost more than the rest of a small model. To ``hidden``
+        is added what enters the first block and what leaves each (B, L, E), of the last the norm.
+
+        A refused token leaves the state as it was. An error after the first block has taken its
+        tokens in leaves it marked, and it is not used again; compiled code cannot see to that.
         """
         x = self._embedded(tokens)
+        if state is not None:
+            self._check_state(state, len(x))
         if torch.compiler.is_compiling():
-            x = self._through(x, state, mask)
-        else:
-            with blamed(self):
-                x = self._through(x, state, mask)
+            return self._logits(x, state, mask, at, hidden)
+        before = [] if state is None else parts(state)
+        try:
+            return self._logits(x, state, mask, at, hidden)
+        except BaseException as wrong:
+            if state is not None:
+                state.halfway = moved(state, before)
+            blame(self, wrong)
+            raise
+
+    def _logits(
+        self,
+        x: Tensor,
+        state: ModelState | None,
+        mask: Tensor | None,
+        at: Tensor | None,
+        hidden: list[Tensor] | None,
+    ) -> Tensor:
+        """What `forward` gives for tokens (B, L, E)."""
+        for place, block in enumerate(self.blocks):
+            if hidden is not None:
+                hidden.append(x)
+            x = block(x, None if state is None else state.blocks[place], mask)
+        if hidden is not None:
+            hidden.append(rms_norm(x, self.norm))
         if at is not None:
             x = x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
         return fn.linear(rms_norm(x, self.norm), self.embed.weight)
@@ -135,28 +164,19 @@ class HybridLM(nn.Module):
             ) from wrong
         return x
 
-    def _through(self, x: Tensor, state: ModelState | None, mask: Tensor | None) -> Tensor:
-        """What leaves the last block; tokens that the first refuses leave every state as it was."""
-        if state is None:
-            for block in self.blocks:
-                x = block(x, None, mask)
-            return x
+    def _check_state(self, state: ModelState, batch: int) -> None:
+        """Refuse a state of another model or for other streams, and one that an error left."""
         if not isinstance(state, ModelState):
-            raise TypeError(f"a state is what start({len(x)}) gives, got {type(state).__name__}")
+            raise TypeError(f"a state is what start({batch}) gives, got {type(state).__name__}")
         if len(state.blocks) != len(self.blocks):
             raise ValueError(
                 f"this model has {len(self.blocks)} blocks, got {state!r}; use one state for each "
-                f"model and batch: start({len(x)})"
+                f"model and batch: start({batch})"
             )
         if state.halfway:
             state.check()
         for mixer, held in zip(self.mixers, state.blocks, strict=True):
-            mixer.check_state(held, len(x))
-        for place, block in enumerate(self.blocks):
-            state.halfway = place > 0
-            x = block(x, state.blocks[place], mask)
-        state.halfway = False
-        return x
+            mixer.check_state(held, batch)
 
     def step(self, token: Tensor, state: ModelState) -> Tensor:
         """Logits (B, V) after one more token (B,)."""

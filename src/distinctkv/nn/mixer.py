@@ -10,73 +10,14 @@ there.) Weights may have 16 bits; states and sums have 32 or more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from copy import copy
-from typing import Any, Generic, Self, SupportsIndex, TypeVar
+from typing import Generic, SupportsIndex, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
+from .modelstate import State as State
 from .padding import Packing, checked
-
-
-class State:
-    """What a mixer remembers of the tokens before; the mixer moves it on in place."""
-
-    maker: str = ""  # the kind of the mixer that started it; unknown if it does not say
-
-    def of(self, mixer: Mixer[Any]) -> Self:
-        """This state, marked as what a mixer of this kind starts."""
-        self.maker = mixer.kind
-        return self
-
-    def __repr__(self) -> str:
-        """Its kind, its streams, its slots if it has some, its bytes."""
-        slots = [f"{part!r}, " for part in vars(self).values() if hasattr(part, "n_slots")]
-        what = self.maker or type(self).__name__
-        return f"State({what}, {self.streams} streams, {''.join(slots)}{self.nbytes} bytes)"
-
-    @property
-    def streams(self) -> int:
-        """How many streams it remembers."""
-        return next(len(part) for part in vars(self).values() if isinstance(part, Tensor))
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors held."""
-        return sum(getattr(part, "nbytes", 0) for part in vars(self).values())
-
-    def check(self) -> Self:
-        """Raise if something went wrong of which nobody could be told at once."""
-        return self
-
-    def picked(self, rows: Tensor) -> Self:
-        """A copy with these rows of the batch, as beam search asks for."""
-        return self._each(lambda part: part.index_select(0, rows), lambda part: part.picked(rows))
-
-    def clone(self) -> Self:
-        """A copy that later tokens do not touch."""
-        return self._each(Tensor.clone, lambda part: part.clone())
-
-    def detach(self) -> Self:
-        """The same numbers without a way back for gradients, for truncated back-propagation.
-
-        Train on one segment, step, detach, and let the next segment follow.
-        """
-        return self._each(Tensor.detach, lambda part: part.detach())
-
-    def _each(self, change: Callable[[Tensor], Tensor], nested: Callable[[Any], Any]) -> Self:
-        """A copy with all tensors changed, and what holds tensors."""
-        new = copy(self)
-        for name, part in vars(self).items():
-            if isinstance(part, Tensor):
-                setattr(new, name, change(part))
-            elif hasattr(part, "picked"):
-                setattr(new, name, nested(part))
-        return new
-
 
 S = TypeVar("S", bound=State)
 
@@ -106,8 +47,9 @@ class Mixer(nn.Module, Generic[S]):
         """Outputs for (B, L, E) tokens, which follow those in ``state`` and are added to it.
 
         ``mask`` (B, L) is true for real tokens. Padding, wherever it stands, is as if it were not
-        there: its own outputs are 0. On the CPU a token that is not finite is an error and leaves
-        the state as it was; elsewhere nobody waits to look.
+        there: its own outputs are 0. On the CPU a token that is not finite is an error; elsewhere
+        nobody waits to look. An error leaves the state as it was or, where slots have been written
+        already, marked so that it is not used again; only compiled code cannot see to that.
         """
         self.check_tokens(x)
         if state is not None:
@@ -116,10 +58,21 @@ class Mixer(nn.Module, Generic[S]):
         if 0 in x.shape:
             return x
         if torch.compiler.is_compiling():
-            y = self.mix(x, state, mask)
-        else:
-            with blamed(self):
-                y = self.mix(x, state, mask)
+            return self._masked(x, state, mask)
+        before = ({}, 0) if state is None else state.parts()
+        try:
+            y = self._masked(x, state, mask)
+        except BaseException as wrong:
+            if state is not None:
+                state.back(*before)
+            blame(self, wrong)
+            raise
+        if state is not None:
+            state.calls += 1
+        return y
+
+    def _masked(self, x: Tensor, state: S | None, mask: Tensor | None) -> Tensor:
+        y = self.mix(x, state, mask)
         return y if mask is None else torch.where(mask[..., None], y, 0)
 
     def step(self, x: Tensor, state: S) -> Tensor:
@@ -153,6 +106,8 @@ class Mixer(nn.Module, Generic[S]):
                 f"{state.streams} streams, and {self.kind} was given {batch}; use one state for "
                 f"each layer and batch: start({batch})"
             )
+        if state.halfway:
+            state.check()
 
     @property
     def like(self) -> Tensor:
@@ -160,19 +115,16 @@ class Mixer(nn.Module, Generic[S]):
         return next(self.parameters())
 
 
-@contextmanager
-def blamed(model: nn.Module) -> Iterator[None]:
-    """Say of an error within that weights are not finite, if they are not: then nothing can be."""
-    try:
-        yield
-    except ValueError as wrong:
-        weights = model.named_parameters()
-        if names := [name for name, weight in weights if not weight.isfinite().all()]:
-            raise ValueError(
-                f"{len(names)} weights hold nan or inf, {names[0]} first, so nothing can be worked "
-                "out; if training did this lower its rate, and go on from weights saved before"
-            ) from wrong
-        raise
+def blame(model: nn.Module, wrong: BaseException) -> None:
+    """Say of an error that weights are not finite, if they are not: then nothing can be."""
+    if not isinstance(wrong, ValueError):
+        return
+    weights = model.named_parameters()
+    if names := [name for name, weight in weights if not weight.isfinite().all()]:
+        raise ValueError(
+            f"{len(names)} weights hold nan or inf, {names[0]} first, so nothing can be worked "
+            "out; if training did this lower its rate, and go on from weights saved before"
+        ) from wrong
 
 
 def check_sizes(**sizes: float) -> None:

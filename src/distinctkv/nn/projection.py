@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
+from .door import least
 from .mixer import ShortConv, check_sizes, widened
 
 RATE = 0.1  # how fast the mean key follows the batches in training
@@ -28,6 +29,12 @@ class Heads:
     head. A short convolution over ``taps`` tokens lets a key tell what came before its token,
     without which recall hardly forms. ``centre`` takes the mean key off before the cosine, without
     which keys fall together once repeats are merged.
+
+    With ``lag`` keys start as the token so many places before theirs, and training may move them
+    from there. What answers a query often stands behind the token that is asked for: then 1 opens
+    fewer slots, since a key that tells its own token as well opens one for every two tokens that
+    ever stood together. With 0 they start, as queries and values do, as their own token and a
+    little of those before it.
     """
 
     count: int = 2
@@ -35,6 +42,7 @@ class Heads:
     taps: int = 4
     scale: float = 16.0
     centre: bool = True
+    lag: int = 0
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no heads."""
@@ -43,6 +51,11 @@ class Heads:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.scale > 0:
             raise ValueError(f"scale must be above 0, got {self.scale}; 16 is a good start")
+        if not 0 <= self.lag < self.taps:
+            raise ValueError(
+                f"a convolution of {self.taps} taps sees no token {self.lag} places before; lag "
+                f"must be 0 to {self.taps - 1}, or taps more"
+            )
 
 
 class Projection(nn.Module):
@@ -73,6 +86,9 @@ class Projection(nn.Module):
         self.conv = ShortConv(wide, heads.taps)
         with torch.no_grad():  # the token itself, and a little of those before it
             self.conv.weight.mul_(0.2)[-1] = 1
+            if heads.lag:
+                keys = self.conv.weight.chunk(3, 1)[1]  # a view; of queries, keys and values
+                keys.zero_()[-1 - heads.lag] = 1
         self.scale = nn.Parameter(torch.full((heads.count, 1), heads.scale))
         self.register_buffer("mean", torch.zeros(heads.count, heads.size))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
@@ -102,7 +118,8 @@ class Projection(nn.Module):
             follows = self.training and past is None
             k = k - (self._follow(k, mask) if follows else self.mean)
         (q, blank), (k, _) = directions(q), directions(k)
-        return torch.where(blank, 0, q) * self.scale, k, v, now
+        q = q if blank is None else torch.where(blank, 0, q)
+        return q * self.scale, k, v, now
 
     @torch.no_grad()
     def _follow(self, keys: Tensor, mask: Tensor | None) -> Tensor:
@@ -151,12 +168,15 @@ def _in_backward() -> bool:
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() >= 0
 
 
-def directions(rows: Tensor) -> tuple[Tensor, Tensor]:
+def directions(rows: Tensor) -> tuple[Tensor, Tensor | None]:
     """Rows of length one, and which were zeros: those are the first axis, without a gradient.
 
-    `normalize` alone would leave them zeros, with a slope of 1e12.
+    `normalize` alone would leave them zeros, with a slope of 1e12. None if it is seen that none is.
     """
-    none = torch.linalg.vector_norm(rows.detach(), dim=-1, keepdim=True) <= SHORT
+    length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    if least(length) > SHORT:
+        return rows / length, None
+    none = length.detach() <= SHORT
     first = torch.zeros_like(rows[(0,) * (rows.ndim - 1)]).index_fill(
         0, none.new_zeros(1, dtype=torch.long), 1
     )

@@ -13,7 +13,10 @@ from torch.nn import functional as fn
 from .door import readable
 from .law import FURTHEST, LENGTHS, error, halves
 
-ROWS = 512  # tokens compared with all before them at once
+# Tokens compared with all before them at once: few leave less of a square to work out in vain, many
+# are fewer launches.
+ROWS = 512
+ROWS_ON_CPU = 128
 
 
 def causal_novelty(keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -27,41 +30,60 @@ def causal_novelty(keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
     >>> causal_novelty(torch.eye(2)[[0, 1, 0]].reshape(1, 3, 1, 2)).flatten()
     tensor([2., 1., 0.])
     """
-    _check_keys(keys, mask)
-    L, D = keys.shape[1], keys.shape[-1]
+    if keys.ndim != 4 or not keys.is_floating_point():
+        raise ValueError(f"keys must be floats (B, L, H, D), got {keys.dtype} {tuple(keys.shape)}")
     if mask is not None:
         keys = torch.where(mask[..., None, None], keys, 0)
-    with torch.no_grad(), torch.autocast(keys.device.type, enabled=False):
-        rows = keys.transpose(1, 2).double()  # near repeats differ by less than float32 tells
-        half = halves(rows)[:, :, None]
-        parts = []
-        for start in range(0, L, ROWS):
-            scores = rows[:, :, start : start + ROWS] @ rows[:, :, : start + ROWS].mT
-            scores -= half[..., : start + ROWS]  # the nearest, not the longest in its direction
-            place = torch.arange(scores.shape[-1], device=keys.device)
-            hidden = place >= place[start:, None]
-            if mask is not None:
-                hidden = hidden | ~mask[:, None, None, : start + ROWS]
-            parts.append(scores.masked_fill_(hidden, -inf).max(-1))
-        best = torch.cat([part.values for part in parts], 2).transpose(1, 2)
-        near = torch.cat([part.indices for part in parts], 2).transpose(1, 2)
+    near, alone = _nearest_before(keys.detach(), mask)
     wide = keys.to(torch.promote_types(keys.dtype, torch.float32))
-    gaps = wide - wide.gather(1, near[..., None].expand_as(wide))
+    gaps = wide - _rows(wide, near)
     apart = gaps.square().sum(-1) / 2
-    apart = torch.where(apart > error(D, torch.float64), apart, 0)
-    apart = torch.where(best == -inf, FURTHEST, apart).to(keys.dtype)
+    apart = torch.where(apart > error(keys.shape[-1], torch.float64), apart, 0)
+    apart = torch.where(alone, FURTHEST, apart).to(keys.dtype)
     return apart if mask is None else torch.where(mask[..., None], apart, 0)
 
 
-def _check_keys(keys: Tensor, mask: Tensor | None) -> None:
-    if keys.ndim != 4 or not keys.is_floating_point():
-        raise ValueError(f"keys must be floats (B, L, H, D), got {keys.dtype} {tuple(keys.shape)}")
-    if not readable(keys):
+@torch.no_grad()
+def _nearest_before(keys: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The token before each that is nearest to it, and which tokens have none (B, L, H)."""
+    with torch.autocast(keys.device.type, enabled=False):
+        rows = keys.transpose(1, 2).double()  # near repeats differ by less than float32 tells
+        half = halves(rows)
+        _check_lengths(half, mask)
+        if mask is not None:
+            half = half.masked_fill(~mask[:, None], inf)
+        L = keys.shape[1]
+        most = max(1, min(L, ROWS_ON_CPU if keys.is_cpu else ROWS))
+        later = torch.ones(most, most, dtype=torch.bool, device=keys.device).triu()
+        parts = []
+        for start in range(0, L, most):
+            stop = min(L, start + most)
+            scores = rows[:, :, start:stop] @ rows[:, :, :stop].mT
+            scores -= half[:, :, None, :stop]  # the nearest, not the longest in its direction
+            n = stop - start
+            scores[..., start:].masked_fill_(later[:n, :n], -inf)
+            parts.append(scores.max(-1))
+    best = torch.cat([part.values for part in parts], 2).transpose(1, 2)
+    near = torch.cat([part.indices for part in parts], 2).transpose(1, 2)
+    return near, best == -inf
+
+
+def _rows(keys: Tensor, place: Tensor) -> Tensor:
+    """Keys (B, L, H, D) at these places (B, L, H); by whole rows, which `gather` would not take."""
+    B, L, H, _ = keys.shape
+    stream = torch.arange(B, device=keys.device)[:, None, None] * L
+    row = (stream + place) * H + torch.arange(H, device=keys.device)
+    return keys.flatten(0, 2).index_select(0, row.flatten()).view(keys.shape)
+
+
+def _check_lengths(half: Tensor, mask: Tensor | None) -> None:
+    """Refuse keys that are not of length one, by half their squared lengths (B, H, L)."""
+    if not readable(half):
         return
-    lengths = torch.linalg.vector_norm(keys.detach().double(), dim=-1)
+    lengths = (2 * half).sqrt()
     wrong = ~((lengths > LENGTHS[0]) & (lengths < LENGTHS[1]))
     if mask is not None:
-        wrong &= mask[..., None]
+        wrong &= mask[:, None]
     if wrong.any():
         raise ValueError(
             f"keys must have length one, {int(wrong.sum())} have not, the first of them "

@@ -6,7 +6,7 @@ more items and longer sequences without training again; KVM-like and OVQ-like ru
 that ours held, at every size. A graphics card runs the large size, if the run is a full one.
 
 In every attention a key starts as the token before its own, and may learn to be another
-(`mqar_models.look_back`). Where it starts as its own token (``lag=0``), recall forms later and
+(`nn.Heads`, ``lag=1``). Where it starts as its own token (``lag=0``), recall forms later and
 opens more slots.
 """
 

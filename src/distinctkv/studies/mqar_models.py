@@ -28,7 +28,6 @@ from ..nn import (
     SlidingWindowAttention,
     WriteGate,
 )
-from ..nn.attention import Projection
 from ..nn.mixer import Mixer
 from ..nn.scheduled import KVMAttention, OVQAttention, ScheduledAttention
 from ..nn.training import Step, train
@@ -88,7 +87,7 @@ class Found:
 def made(name: str, size: Size) -> HybridLM:
     """A fresh model."""
     width, inner = size.width, min(64, size.width)
-    heads = Heads(size.width // size.head, size.head, size.taps)
+    heads = Heads(size.width // size.head, size.head, size.taps, lag=size.lag)
     makes: Mapping[str, Callable[[], Mixer[Any]]] = {
         "mamba2": lambda: Mamba2(width, states=size.states[1], head=inner),
         "mamba2_wide": lambda: Mamba2(width, states=WIDE * size.states[1], head=inner, chunk=256),
@@ -104,27 +103,8 @@ def made(name: str, size: Size) -> HybridLM:
         "kvm": lambda: KVMAttention(width, heads, chunk=size.chunk),
         "ovq": lambda: OVQAttention(width, heads, chunk=size.chunk),
     }
-    backbone, mixer = Mamba2(width, states=size.states[0], head=inner), makes[name]()
-    project = getattr(mixer, "project", None)
-    if size.lag and isinstance(project, Projection):
-        look_back(project, size.lag)
-    return HybridLM(1 + size.n_keys + size.n_values, width, [backbone, mixer])
-
-
-@torch.no_grad()
-def look_back(project: Projection, lag: int) -> None:
-    """Let keys start as the token ``lag`` places before theirs; training may move them from there.
-
-    What answers a query stands behind the token that is asked for, so its key must tell that one.
-    A key that tells its own token as well opens a slot for every two that ever stood together.
-    """
-    if not lag < project.heads.taps:
-        raise ValueError(
-            f"a convolution of {project.heads.taps} taps sees no token {lag} places before; "
-            "raise taps or lower lag"
-        )
-    keys = project.conv.weight.chunk(3, 1)[1]  # a view: those of queries and values are left alone
-    keys.zero_()[-1 - lag] = 1
+    backbone = Mamba2(width, states=size.states[0], head=inner)
+    return HybridLM(1 + size.n_keys + size.n_values, width, [backbone, makes[name]()])
 
 
 def task(size: Size, items: int, tokens: int, **kind: int) -> MQARTask:

@@ -94,6 +94,6 @@ def _of_states(recall: Measure) -> str:
         return "Where a fixed state is enough, it is enough."
     return (
         "The first column is what this much training gives them, not what they can hold: trained "
-        "longer on a graphics card, two Mamba-2 blocks recall 64 items as well as slots do, from a "
-        "third of the bytes (docs/understand/trained.md)."
+        "longer on a graphics card, two Mamba-2 blocks recall 64 items as well as slots do, from "
+        "about half of the bytes (docs/understand/trained.md)."
     )
