@@ -1,8 +1,10 @@
 """Decoding with the cache on a GPU beside full and pruned ones: speed, memory, largest batch.
 
-For each batch the full cache runs, and right after it ours at a quarter: the two rows that are
-compared. They run as long as the whole benchmark has some seconds left, even beyond the share of
-this part; all other rows come after them, as far as the share goes.
+The rows that are compared, the full cache and ours at a quarter, come first for each batch. They
+run as long as the whole benchmark has some seconds left, even beyond the share of this part; all
+other rows come after them, as far as the share goes. Attention over full and pruned caches is
+torch's, which may not choose cuDNN's: where that is allowed (``full, cuDNN``), each new length may
+be planned anew.
 """
 
 # B streams
@@ -13,6 +15,7 @@ import copy
 import time
 from collections.abc import Sequence
 from itertools import count, takewhile
+from math import nan
 from typing import Any
 
 import torch
@@ -26,9 +29,12 @@ from .gpu_llm_kit import Bench, Row
 
 GB = 1e9
 COMPARED = ("full", "threshold 1/4")
-FEWER = ("pruned 1/4", "careful 1/4")
-MORE = (*FEWER, "threshold 1/8", "pruned 1/8", "kept 1/4", "kept 1/8")  # of the first batch
+# Of the first batch, of the last, which a full cache does not fit, and of the others.
+MORE = ("pruned 1/4", "full, cuDNN", "careful 1/4", "threshold 1/8", "pruned 1/8", "kept 1/4",
+        "kept 1/8")  # fmt: skip
+LAST, FEWER = ("pruned 1/4",), ("pruned 1/4", "careful 1/4")
 LEAST = 5.0  # seconds of the whole benchmark with which a compared row still begins
+WATCHED = 3  # tokens whose kernels are added up
 
 
 class Decoding:
@@ -45,7 +51,7 @@ class Decoding:
             # As long as the last took, and a half.
             if bench.left() > 1.5 * took or (name in COMPARED and bench.rest() > LEAST):
                 start = time.perf_counter()
-                rows.append(self.decode(name, B))
+                rows.append(self.tried(name, B))
                 print(f"{B} {name} {rows[-1]['tokens/s']:.0f}/s", flush=True)
                 took = time.perf_counter() - start
             else:
@@ -57,7 +63,7 @@ class Decoding:
 
     def make(self, name: str, B: int) -> Any:  # noqa: ANN401
         """A cache of B streams."""
-        way, _, part = name.partition(" 1/")
+        way, _, part = name.removesuffix(", cuDNN").partition(" 1/")
         if way in ("full", "pruned"):
             self.model.set_attn_implementation("sdpa")
         else:
@@ -120,6 +126,18 @@ class Decoding:
             out = self.model(token, past_key_values=cache, position_ids=position, use_cache=True)
             token, position = out.logits[:, -1:].argmax(-1), position + 1
 
+    def tried(self, name: str, B: int) -> Row:
+        """One row, also where memory does not suffice."""
+        torch.backends.cuda.enable_cudnn_sdp("cuDNN" in name)
+        try:
+            return self.decode(name, B)
+        except torch.OutOfMemoryError:
+            return {"batch": B, "cache": f"{name}: does not fit", "tokens/s": nan}
+        finally:
+            torch.backends.cuda.enable_cudnn_sdp(True)
+            if not self.bench.tiny:
+                torch.cuda.empty_cache()
+
     def decode(self, name: str, B: int) -> Row:
         """One cache, one batch: as many tokens as wait to be absorbed, and then the absorbing."""
         cache = self.make(name, B)
@@ -137,10 +155,17 @@ class Decoding:
         each, taken = times[0] / most, sum(times)
         peak = 0 if self.bench.tiny else torch.cuda.max_memory_allocated()
         held = cache.nbytes if isinstance(cache, DistinctCache) else _bytes(cache)
+        reading = self.reading(cache, B)
         return {"batch": B, "cache": name, "tokens/s": B * self.bench.steps / taken,
                 "ms a token": 1e3 * each, "absorbing ms": 1e3 * (times[1] - last * each),
-                "peak GB": peak / GB, "held GB": held / GB,
-                "us a read": 1e6 * self.reading(cache, B)}  # fmt: skip
+                "peak GB": peak / GB, "held GB": held / GB, "us a read": 1e6 * reading,
+                "device ms": self.busy(cache, B)}  # fmt: skip
+
+    def busy(self, cache: Any, B: int) -> float:  # noqa: ANN401
+        """Milliseconds a token that the device is at work: what launching costs is left out."""
+        starts = count(self.bench.steps + self.bench.warm, WATCHED)
+        spent = self.bench.busy(lambda: self.steps_of(cache, B, next(starts), WATCHED))
+        return sum(spent.values()) / WATCHED
 
     @torch.no_grad()
     def reading(self, cache: Any, B: int) -> float:  # noqa: ANN401
@@ -191,11 +216,13 @@ class Decoding:
 def _order(batches: Sequence[int]) -> list[tuple[int, str]]:
     """What is compared first, each batch at once; then the rest.
 
-    >>> _order([128, 1])[:4]
-    [(128, 'full'), (128, 'threshold 1/4'), (1, 'full'), (1, 'threshold 1/4')]
+    >>> _order([128, 1, 512])[:3]
+    [(128, 'full'), (128, 'threshold 1/4'), (1, 'full')]
     """
+    first, *_, last = batches
+    rest = dict.fromkeys(batches, FEWER) | {last: LAST} | {first: MORE}
     compared = [(B, name) for B in batches for name in COMPARED]
-    return compared + [(B, name) for B in batches for name in (MORE if batches[0] == B else FEWER)]
+    return compared + [(B, name) for B in batches for name in rest[B]]
 
 
 def _bytes(cache: DynamicCache) -> int:

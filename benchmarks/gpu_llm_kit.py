@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from distinctkv.studies.llm_kit import Kit
@@ -41,7 +42,7 @@ class Bench:
         else:
             self.model, self.tokenizer = load(folder, "cuda", "bfloat16")
         self.T, self.long = (160, 200) if self.tiny else (8064, 32768)
-        self.batches = (2, 1) if self.tiny else (128, 32, 1)  # the first is judged
+        self.batches = (2, 1, 3) if self.tiny else (128, 32, 1, 512, 1024)  # the first is judged
         self.wide = 2 if self.tiny else 16
         self.warm, self.steps = (2, 18) if self.tiny else (4, 64)
         self.found: dict[str, list[Row]] = {}
@@ -70,6 +71,16 @@ class Bench:
             self.wait()
             times.append(time.perf_counter() - start)
         return median(times[1:])
+
+    def busy(self, run: Callable[[], Any]) -> dict[str, float]:
+        """Milliseconds of each kernel of a run, after one that builds kernels."""
+        run()
+        kind = ProfilerActivity.CPU if self.tiny else ProfilerActivity.CUDA
+        with profile(activities=[kind]) as seen:
+            run()
+            self.wait()
+        at = "self_cpu_time_total" if self.tiny else "self_device_time_total"
+        return {one.key: getattr(one, at) / 1e3 for one in seen.key_averages()}
 
     def ids(self, n: int, T: int) -> Tensor:
         """N contexts of T tokens: lines drawn from 24, each from a seed of its own."""

@@ -148,14 +148,25 @@ def _remembered(press: Any) -> Callable[..., Tensor]:  # noqa: ANN401
 
 def kvzip(model: PreTrainedModel, context: Context, parts: Sequence[float]) -> list[list[Held]]:
     """KVzip from end to end: it prefills, reads the context again, and masks."""
+    found: list[list[Held]] = []
+
+    def masked() -> None:
+        found.append([_masked(layer) for layer in context.layers])
+
+    zipped(model, context.ids, parts, masked)
+    return found
+
+
+def zipped(
+    model: PreTrainedModel, ids: Tensor, parts: Sequence[float], then: Callable[[], None]
+) -> None:
+    """KVzip over (1, T) ids, and what is to be done once each part is masked."""
     from kvpress import KVzipPress
     from kvpress.presses import kvzip_press
     from transformers import DynamicCache
 
     # It loads a tokenizer for every context, which is no part of the method.
     kvzip_press.AutoTokenizer = Tokenizers
-
-    found: list[list[Held]] = []
 
     class Press(KVzipPress):  # type: ignore[misc]
         def prepare(self, model: PreTrainedModel, tokenizer: Any, *args: Any) -> Any:  # noqa: ANN401
@@ -169,14 +180,13 @@ def kvzip(model: PreTrainedModel, context: Context, parts: Sequence[float]) -> l
             for part in parts:
                 self.compression_ratio = 1 - part
                 super().compress_post(model)
-                found.append([_masked(layer) for layer in context.layers])
+                then()
 
     # The positions that the model knows must do for the context and a part of it again.
-    room = model.config.max_position_embeddings - len(context) - 64
+    room = model.config.max_position_embeddings - ids.shape[1] - 64
     press = Press(compression_ratio=0.5, chunk_size=min(2048, room))
-    with _stock(model), press(model):
-        model.model(input_ids=context.ids, past_key_values=DynamicCache())
-    return found
+    with stock(model), press(model):
+        model.model(input_ids=ids, past_key_values=DynamicCache())
 
 
 class Tokenizers:
@@ -214,7 +224,7 @@ def _seen(module: Any, keys: Tensor, values: Tensor) -> Held:  # noqa: ANN401
 
 
 @contextmanager
-def _stock(model: PreTrainedModel) -> Iterator[None]:
+def stock(model: PreTrainedModel) -> Iterator[None]:
     """The attention of transformers, with keys repeated for the heads that share them.
 
     Not repeated, float32 on CUDA has no kernel but one that holds all pairs of tokens.

@@ -4,7 +4,7 @@ import json
 
 from distinctkv.hf.gathering import gather
 from distinctkv.hf.ragged import _join, _share
-from distinctkv.hf.receiving import _collect, _sum
+from distinctkv.hf.receiving import NARROW, _collect, _sum
 from distinctkv.hf.routing import cut, halve, search, settle
 from distinctkv.hf.turning import turn
 from tests.nn.compiled import build
@@ -31,6 +31,11 @@ def main():
         found[f"sum {name}"] = build(_sum, types, sizes, {"num_warps": 4})[0]
         types = [*kind * 2, "*u8", *"pppFIIIIII"]
         found[f"collect {name}"] = build(_collect, types, sizes, {"num_warps": 4})[0]
+    rows, columns, warps = NARROW
+    sizes = {"G": 3, "P": 1, "D": 64, "W": 64, "M": rows, "T": columns, "STAGES": 3}
+    for kernel, types in ((_sum, [*"bbwwb", "*u8", *"pFFIIIIII"]),
+                          (_collect, [*"bb", "*u8", *"pppFIIIIII"])):  # fmt: skip
+        found[f"{kernel.__name__} narrow"] = build(kernel, types, sizes, {"num_warps": warps})[0]
     for W in (128, 256):
         for kernel, types, most in ((search, "hhppwwpwIIII", 128), (settle, "hhppwwppwcIIIII", 64)):
             how = cut(8192, W, most)

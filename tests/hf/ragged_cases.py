@@ -12,6 +12,8 @@ CASES = {
     "padding among the queries": {"pads": [12, 0], "L": 5, "R": 14},
     "several tokens": {"L": 7, "R": 40},
     "more rows than a block": {"G": 3, "L": 30, "R": 33, "B": 1},
+    "a prompt of several tiles": {"G": 3, "H": 1, "L": 150, "R": 230, "pads": [90, 0]},
+    "a prompt that parts share": {"B": 1, "H": 1, "L": 20, "R": 300, "pads": [3]},
     "every head alone": {"H": 4, "G": 1},
     "sizes that are no powers of two": {"D": 24, "E": 40, "L": 3},
     "wide": {"D": 160, "E": 160, "B": 1, "H": 1, "L": 9, "longest": 20},

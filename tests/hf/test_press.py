@@ -5,6 +5,7 @@ import torch
 from transformers import DynamicCache
 
 from distinctkv.hf import Care, distinct_cache
+from distinctkv.hf.attention import NAME, attention
 from distinctkv.hf.press import DistinctPress
 from tests.hf.models import build, greedy
 
@@ -61,6 +62,23 @@ def test_the_pipeline_answers_several_questions_of_one_context(seed, tokenizer):
     both = pipe(context, questions=["what is new", "a text"], **asked)["answers"]
     alone = [pipe(context, question=q, **asked)["answer"] for q in ("what is new", "a text")]
     assert both == alone
+
+
+def test_the_cache_works_where_every_attention_is_wrapped(seed, text, monkeypatch):
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    model = build(seed)
+    want = greedy(model, text, distinct_cache(model, 1.0))
+    looked = []
+
+    def wrapped(module, query, key, *rest, **options):  # as kvpress does when it is imported
+        looked.append(query.shape[2] == key.shape[2])
+        return attention(module, query, key, *rest, **options)
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, NAME, wrapped)
+    assert torch.equal(greedy(model, text, distinct_cache(model, 1.0)), want)
+    assert looked
+    assert all(looked)
 
 
 def test_what_is_wrong_is_told_before_the_prefill(seed):

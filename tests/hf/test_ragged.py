@@ -15,6 +15,8 @@ from tests.hf.models import build, greedy, unfolded
 from tests.hf.ragged_cases import CASES, draw
 from tests.nn.test_kernels import needs_triton, run
 
+SEVERAL = "a prompt of several tiles"
+
 
 @pytest.fixture(scope="module")
 def wrong(seed):
@@ -95,7 +97,8 @@ def test_on_a_gpu_the_kernel_reads_what_torch_reads(rng, name, kind):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("name", "kind"), list(product(["as in a small model", "as in a large model"], KINDS))
+    ("name", "kind"),
+    list(product(["as in a small model", "as in a large model", SEVERAL], KINDS)),
 )
 def test_on_a_gpu_the_kernel_finds_the_attention_that_torch_finds(rng, name, kind):
     query, keys, _, real, slots, scaling, cap = draw(

@@ -29,7 +29,8 @@ class Handed:
     """Keys that a cache hands to our attention, which models take for a tensor on the way.
 
     A model that was never prepared has an attention of its own, which would read the new keys and
-    miss the rest. Whatever it does with these is refused, before anything has changed.
+    miss the rest. Whatever it does with these is refused, before anything has changed; but their
+    shape may be looked at, as kvpress does around every attention once it is imported.
     """
 
     __slots__ = ("cache", "keys")
@@ -37,8 +38,13 @@ class Handed:
     def __init__(self, cache: DistinctCache, keys: Tensor) -> None:
         self.cache, self.keys = cache, keys
 
+    @property
+    def shape(self) -> torch.Size:
+        """Of the new keys."""
+        return self.keys.shape
+
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse a look at the shape, or what else it may be."""
+        """Refuse a look at anything else."""
         if name.startswith("__"):
             raise AttributeError(name)
         self.__torch_function__()
@@ -50,6 +56,8 @@ class Handed:
             "this cache was made for another model, or for one of which a layer no longer attends "
             f"by {NAME!r}; make a cache with distinct_cache(model)"
         )
+
+    __getitem__ = __setitem__ = __mul__ = __add__ = __matmul__ = __torch_function__
 
 
 def prepare(model: PreTrainedModel) -> None:

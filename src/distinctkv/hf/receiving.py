@@ -1,8 +1,9 @@
 """`importance.received` in Triton: attention that tokens get, and no matrix of all pairs in memory.
 
 Twice over the logits: first the logarithm of each query's sum, then each token's column of shares.
-As in `ragged`, the work of a head is dealt to parts, the queries that share a head of keys share
-its loads, and nothing waits for the device.
+Tiles that a block of queries sees whole are most of them, and go without a mask. As in `ragged`,
+the work of a head is dealt to parts, the queries that share a head of keys share its loads, and
+nothing waits for the device.
 """
 
 # B streams, H key-value heads, N = B H, G query heads of each, L queries, R tokens outside
@@ -20,8 +21,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .ragged import ALL, WARPS, _parts, _rows, _width
+from .ragged import ALL, _parts, _rows, _width
 from .slots import Slots
+
+NARROW = (128, 64, 4)  # rows, columns and warps for keys of up to 64 numbers of 16 bits
 
 
 def received(
@@ -39,14 +42,14 @@ def received(
     n_rows = G * L
     query = query if query.stride(3) == 1 else query.contiguous()
     keys, text = keys.contiguous(), real.contiguous().view(torch.uint8)
-    M = min(max(triton.next_power_of_2(n_rows), 16), 64 if D <= 128 else 32)
-    T = 64 if D * query.element_size() <= 256 else 32
+    M, T, warps = _tile(D * query.element_size())
+    M = min(max(triton.next_power_of_2(n_rows), 16), M)
     blocks, tiles = triton.cdiv(n_rows, M), triton.cdiv(R, T)
     P = _parts(N * blocks, triton.cdiv(len(slots), N * T) + tiles, query.device)
     logs = query.new_empty(P, N, n_rows, dtype=torch.float32)
     told = (scaling * log2(e), H, L, R, *query.stride()[:3])
     words = {"G": G, "D": D, "W": _width(D), "M": M, "T": T}
-    words |= {"STAGES": 3 if query.element_size() == 2 else 2, "num_warps": WARPS}
+    words |= {"STAGES": 3 if query.element_size() == 2 else 2, "num_warps": warps}
     _sum[(P, N, blocks)](
         query, slots.keys, slots.counts, slots.bounds(), keys, text, logs,
         ALL if cap is None else float(cap), *told, P=P, **words,
@@ -61,6 +64,13 @@ def received(
     return got.sum(0).view(B, H, R) / G
 
 
+def _tile(size: int) -> tuple[int, int, int]:
+    """Rows, columns and warps for keys of so many bytes."""
+    if size <= 128:
+        return NARROW
+    return 64 if size <= 512 else 32, 64 if size <= 256 else 32, 4
+
+
 @triton.jit
 def _asked(queries, stream, block, H, L, batch_step, head_step, token_step, G: tl.constexpr,
            D: tl.constexpr, W: tl.constexpr, M: tl.constexpr):  # fmt: skip
@@ -73,12 +83,12 @@ def _asked(queries, stream, block, H, L, batch_step, head_step, token_step, G: t
 
 
 @triton.jit
-def _logits(query, key, token, seat, text, scale, L, R):
-    """Logits in base two of queries and columns of the window; -inf where they do not see."""
-    own = (R - L + token)[:, None]
-    seen = ((seat[None, :] <= own) & text[None, :]) | (seat[None, :] == own)
-    logits = tl.dot(query, key.T, input_precision="ieee") * scale
-    return tl.where(seen & (seat < R)[None, :], logits, float("-inf"))
+def _columns(keys, real, stream, start, H, R, D: tl.constexpr, W: tl.constexpr, T: tl.constexpr):
+    """A tile of the window: keys, which are text, and where they stand."""
+    seat = start + tl.arange(0, T)
+    key = _rows(keys, (stream.to(tl.int64) * R + seat) * D, seat < R, D, W)
+    text = tl.load(real + (stream // H).to(tl.int64) * R + seat, mask=seat < R, other=0) != 0
+    return key, text, seat
 
 
 @triton.jit
@@ -143,11 +153,17 @@ def _sum(
         bias = tl.log2(tl.minimum(tl.maximum(count, 1.0), cap))
         logits = tl.dot(query, key.T, input_precision="ieee") * scale + bias[None, :]
         top, total = _add(tl.where(used[None, :], logits, float("-inf")), top, total)
-    for tile in tl.range(tl.maximum(first, before), last, num_stages=STAGES):
-        seat = (tile - before) * T + column
-        key = _rows(keys, (stream.to(tl.int64) * R + seat) * D, seat < R, D, W)
-        text = tl.load(real + (stream // H).to(tl.int64) * R + seat, mask=seat < R, other=0) != 0
-        top, total = _add(_logits(query, key, token, seat, text, scale, L, R), top, total)
+    own = R - L + token
+    whole = before + (R - L + block * M // G + 1) // T  # from here on some of them see less
+    for tile in tl.range(tl.maximum(first, before), tl.minimum(last, whole), num_stages=STAGES):
+        key, text, _ = _columns(keys, real, stream, (tile - before) * T, H, R, D, W, T)
+        logits = tl.dot(query, key.T, input_precision="ieee") * scale
+        top, total = _add(tl.where(text[None, :], logits, float("-inf")), top, total)
+    for tile in tl.range(tl.maximum(first, whole), last, num_stages=STAGES):
+        key, text, seat = _columns(keys, real, stream, (tile - before) * T, H, R, D, W, T)
+        seen = (seat[None, :] <= own[:, None]) & text[None, :] | (seat[None, :] == own[:, None])
+        logits = tl.dot(query, key.T, input_precision="ieee") * scale
+        top, total = _add(tl.where(seen, logits, float("-inf")), top, total)
     to = (part * tl.num_programs(1) + stream).to(tl.int64) * G * L + row
     tl.store(logs + to, top + tl.log2(total), mask=asked)
 
@@ -177,19 +193,37 @@ def _collect(
 ):
     """What a tile of the window got from every P-th block of queries; grid (P, N, tiles)."""
     part, stream, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    batch = (stream // H).to(tl.int64)
-    seat = tile * T + tl.arange(0, T)
-    key = _rows(keys, (stream.to(tl.int64) * R + seat) * D, seat < R, D, W)
-    text = tl.load(real + batch * R + seat, mask=seat < R, other=0) != 0
+    key, text, seat = _columns(keys, real, stream, tile * T, H, R, D, W, T)
     total = tl.zeros((T,), tl.float32)
-    first = tl.maximum(tile * T - (R - L), 0) * G // M  # who comes earlier does not see the tile
-    for block in tl.range(first + part, tl.cdiv(G * L, M), P, num_stages=STAGES):
+    end = tl.cdiv(G * L, M)
+    # Who comes earlier does not see the tile, who comes from `whole` on sees all of it.
+    first = tl.maximum(tile * T - (R - L), 0) * G // M + part
+    whole = tl.cdiv(tl.maximum(tile * T + T - 1 - (R - L), 0) * G, M)
+    for block in tl.range(first, tl.minimum(whole, end), P, num_stages=STAGES):
         query, row, token, asked = _asked(
             queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
         )
-        logits = _logits(query, key, token, seat, text, scale, L, R)
-        log = tl.load(logs + stream.to(tl.int64) * G * L + row, mask=asked, other=0.0)
-        weight = tl.load(weights + batch * L + token, mask=asked, other=0.0)
-        total += tl.sum(tl.exp2(logits - log[:, None]) * weight[:, None], 0)
+        fade = _fade(logs, weights, stream, row, token, asked, H, L, G)
+        logits = tl.dot(query, key.T, input_precision="ieee") * scale
+        seen = seat[None, :] <= (R - L + token)[:, None]
+        total += tl.sum(tl.where(seen, tl.exp2(logits - fade[:, None]), 0.0), 0)
+    for block in tl.range(first + tl.cdiv(tl.maximum(whole - first, 0), P) * P, end, P,
+                          num_stages=STAGES):  # fmt: skip
+        query, row, token, asked = _asked(
+            queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
+        )
+        fade = _fade(logs, weights, stream, row, token, asked, H, L, G)
+        logits = tl.dot(query, key.T, input_precision="ieee") * scale
+        total += tl.sum(tl.exp2(logits - fade[:, None]), 0)
     to = (part * tl.num_programs(1) + stream).to(tl.int64) * R + seat
-    tl.store(got + to, total, mask=seat < R)
+    # Padding is seen by itself alone, and weighs nothing.
+    tl.store(got + to, tl.where(text, total, 0.0), mask=seat < R)
+
+
+@triton.jit
+def _fade(logs, weights, stream, row, token, asked, H, L, G: tl.constexpr):
+    """What to take from the logits of queries, so that powers are shares times weights."""
+    log = tl.load(logs + stream.to(tl.int64) * G * L + row, mask=asked, other=0.0)
+    weight = tl.load(weights + (stream // H).to(tl.int64) * L + token, mask=asked, other=0.0)
+    some = weight > 0
+    return tl.where(some, log - tl.log2(tl.where(some, weight, 1.0)), float("inf"))
