@@ -6,6 +6,7 @@ from transformers import DynamicCache
 
 from distinctkv.hf import Care, distinct_cache
 from distinctkv.hf.attention import NAME, attention
+from distinctkv.hf.errors import BrokenForwardError, WrongModelError
 from distinctkv.hf.press import DistinctPress
 from tests.hf.models import build, greedy
 
@@ -72,13 +73,35 @@ def test_the_cache_works_where_every_attention_is_wrapped(seed, text, monkeypatc
     looked = []
 
     def wrapped(module, query, key, *rest, **options):  # as kvpress does when it is imported
-        looked.append(query.shape[2] == key.shape[2])
+        looked.append((query.shape[2], key.shape[2]))
+        if query.shape[2] < key.shape[2] and masked:
+            key[0, 0, 1] = 0.0
         return attention(module, query, key, *rest, **options)
 
+    masked = False
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, NAME, wrapped)
     assert torch.equal(greedy(model, text, distinct_cache(model, 1.0)), want)
-    assert looked
-    assert all(looked)
+    assert looked[0] == (120, 120)
+    assert looked[-1] == (1, 120 + want.shape[1] - 1)
+    masked = True  # by a press that was used before
+    with pytest.raises(WrongModelError, match="mask of a press"):
+        greedy(model, text, distinct_cache(model, 1.0))
+
+
+def test_a_press_around_a_cache_of_ours_is_refused(seed, text):
+    model = build(seed)
+    cache = distinct_cache(model, 1.0)
+
+    def prune(module, *_):
+        layer = cache.layers[module.layer_idx]
+        layer.keys, layer.values = layer.keys[:, :, ::2], layer.values[:, :, ::2]
+
+    for block in model.model.layers:
+        block.self_attn.register_forward_hook(prune)
+    with pytest.raises(BrokenForwardError, match="layer 0 holds 60 columns of 120: something else"):
+        model(text, past_key_values=cache)
+    with pytest.raises(BrokenForwardError, match="cut short"):
+        model(text[:, :1], past_key_values=cache)
 
 
 def test_what_is_wrong_is_told_before_the_prefill(seed):

@@ -30,18 +30,16 @@ class Handed:
 
     A model that was never prepared has an attention of its own, which would read the new keys and
     miss the rest. Whatever it does with these is refused, before anything has changed; but their
-    shape may be looked at, as kvpress does around every attention once it is imported.
+    shape may be looked at, as kvpress does around every attention once it is imported, and is that
+    of all tokens so far.
     """
 
-    __slots__ = ("cache", "keys")
+    __slots__ = ("cache", "keys", "shape")
 
-    def __init__(self, cache: DistinctCache, keys: Tensor) -> None:
+    def __init__(self, cache: DistinctCache, keys: Tensor, before: int) -> None:
         self.cache, self.keys = cache, keys
-
-    @property
-    def shape(self) -> torch.Size:
-        """Of the new keys."""
-        return self.keys.shape
+        B, H, L, D = keys.shape
+        self.shape = torch.Size((B, H, before + L, D))
 
     def __getattr__(self, name: str) -> NoReturn:
         """Refuse a look at anything else."""
@@ -54,7 +52,8 @@ class Handed:
         """Refuse to be multiplied, or what else it may be."""
         raise WrongModelError(
             "this cache was made for another model, or for one of which a layer no longer attends "
-            f"by {NAME!r}; make a cache with distinct_cache(model)"
+            f"by {NAME!r}, or attends with the mask of a press of kvpress; make a cache with "
+            "distinct_cache(model), and a DynamicCache for a press"
         )
 
     __getitem__ = __setitem__ = __mul__ = __add__ = __matmul__ = __torch_function__

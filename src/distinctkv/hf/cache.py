@@ -84,7 +84,7 @@ class DistinctCache(Holding):
             self.made_by = self.anatomy.look()
         if self.anatomy.config._attn_implementation == NAME:
             self.awaited = layer_idx
-            return Handed(self, key_states), value_states
+            return Handed(self, key_states, layer.seen), value_states
         door.check_stock(self, layer, key_states.shape[2])
         return layer.update(key_states, value_states)
 
@@ -153,6 +153,7 @@ class DistinctCache(Holding):
 
     def _absorb(self, length: int) -> None:
         """After the last layer of a pass: old tokens into slots, and back within bounds."""
+        door.check_windows(self)
         first = self.layers[0]
         columns = first.outside - self.plan.recent
         few = BLOCK if first.keys.is_cpu else BLOCK_ELSEWHERE

@@ -104,6 +104,19 @@ def check_whole(cache: Holding) -> None:
         )
 
 
+def check_windows(cache: DistinctCache) -> None:
+    """Refuse tokens that somebody else took out of the window of a layer, or put in."""
+    held = [layer.outside for layer in cache.layers]
+    assert cache.window is not None
+    there = cache.window.real.shape[1]
+    for index, columns in enumerate(held):
+        if columns != there:
+            raise BrokenForwardError(
+                f"layer {index} holds {columns} columns of {there}: something else changed it, as "
+                "a press of kvpress does; give that a DynamicCache, and reset() this one"
+            )
+
+
 def _arrive(
     cache: DistinctCache,
     layer: DistinctLayer,
