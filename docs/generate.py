@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +35,13 @@ MORE = {
         "hf.hybrid": ("HybridConfig", "HybridForCausalLM", "HybridCache"),
     },
 }
+# Of `distinctkv.hf` what comes before the errors, and what only models call.
+FIRST = ("distinct_cache", "DistinctCache", "Care", "CAREFUL", "calibrate", "Metric")
+OF_MODELS = ("attend", "turn_at", "update")
+BESIDE = {
+    "What a cache holds": {"hf.summary": ("Summary",)},
+    "For kvpress": {"hf.press": ("DistinctPress",)},
+}
 
 
 def api() -> str:
@@ -56,13 +63,33 @@ def layers() -> str:
         "In `distinctkv.nn` too. Which is for what: [Gates](../do/train.md#gates).",
     ]
     parts += names(nn, gates)
-    for heading, modules in MORE.items():
+    parts += headed(MORE)
+    parts += ["# Functions on tensors", "These are in `distinctkv.nn.functional`."]
+    return "\n\n".join(parts + names(functional)) + "\n"
+
+
+def caches() -> str:
+    """The same for the cache of transformers."""
+    from distinctkv import hf
+
+    parts = ["# A cache for transformers", f"Made from the docstrings. {inspect.getdoc(hf)}"]
+    parts.append(
+        "The first are in `distinctkv.hf`; [Generate](../do/generate.md) shows their use. A "
+        "`DistinctCache` is a `Cache` of transformers: its `get_seq_length()` is tokens, not slots."
+    )
+    parts += names(hf, [*FIRST, *(name for name in hf.__all__ if name not in FIRST)])
+    return "\n\n".join(parts + headed(BESIDE)) + "\n"
+
+
+def headed(headings: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str]:
+    """Names by module, under headings, after what is said of the module."""
+    parts = []
+    for heading, modules in headings.items():
         parts.append(f"# {heading}")
         for place, listed in modules.items():
             module = import_module(f"distinctkv.{place}")
             parts += [f"In `distinctkv.{place}`. {inspect.getdoc(module)}", *names(module, listed)]
-    parts += ["# Functions on tensors", "These are in `distinctkv.nn.functional`."]
-    return "\n\n".join(parts + names(functional)) + "\n"
+    return parts
 
 
 def names(module: ModuleType, listed: Sequence[str] = ()) -> list[str]:
@@ -71,14 +98,23 @@ def names(module: ModuleType, listed: Sequence[str] = ()) -> list[str]:
     for name in listed or module.__all__:
         thing = getattr(module, name)
         parts += [f"## {name}", described(name, thing)]
-        for method, member in sorted(vars(thing).items() if isinstance(thing, type) else ()):
-            if method.startswith("_") or not inspect.getdoc(member):
+        for method, member in sorted(members(thing).items()):
+            if method.startswith("_") or method in OF_MODELS or not inspect.getdoc(member):
                 continue
             if isinstance(member, property):
                 parts.append(f"**`{method}`** (property): {inspect.getdoc(member)}")
             elif callable(getattr(thing, method)) and not isinstance(member, type):
                 parts.append(f"### {name}.{method}\n\n{described(method, getattr(thing, method))}")
     return parts
+
+
+def members(thing: object) -> dict[str, object]:
+    """Those of a type, with those of a base that has no heading of its own."""
+    from distinctkv.hf.holding import Holding
+
+    if not isinstance(thing, type):
+        return {}
+    return {**(vars(Holding) if issubclass(thing, Holding) else {}), **vars(thing)}
 
 
 class Plain(str):
@@ -108,7 +144,9 @@ def _told(annotation: object) -> object:
 
 
 def described(name: str, thing: object) -> str:
-    """A signature in a block, then the docstring, its examples in blocks."""
+    """A signature in a block, then the docstring, its examples in blocks; a value as it is."""
+    if not callable(thing):
+        return f"```python\n{name} = {thing!r}\n```"
     lines, example = [], False
     for line in (inspect.getdoc(thing) or "").splitlines():
         starts = line.startswith(">>> ")
@@ -140,7 +178,7 @@ def cli() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"api.md": api, "nn.md": layers, "cli.md": cli}
+PAGES = {"api.md": api, "nn.md": layers, "hf.md": caches, "cli.md": cli}
 
 if __name__ == "__main__":
     for page, write in PAGES.items():

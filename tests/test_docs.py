@@ -19,10 +19,21 @@ def test_the_page_runs(page, tmp_path, monkeypatch):
         exec(compile("\n" * line + code, str(page), "exec"), names)
 
 
-def test_pages_made_from_the_code_are_up_to_date():
+@pytest.fixture
+def generate():
     spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pages_made_from_the_code_are_up_to_date(generate):
     for page, write in generate.PAGES.items():
         found = (DOCS / "look-up" / page).read_text(encoding="utf-8")
         assert found == write(), f"run python docs/generate.py: {page} is out of date"
+
+
+def test_pages_made_from_the_code_are_found(generate):
+    for contents in (DOCS / "index.md", DOCS.parent / "mkdocs.yml"):
+        told = contents.read_text(encoding="utf-8")
+        assert [page for page in generate.PAGES if f"look-up/{page}" not in told] == []

@@ -134,6 +134,8 @@ def test_prompts_padded_on_the_left_say_what_they_say_alone(seed):
     for row, start in enumerate((5, 2, 0)):
         alone = model.generate(tokens[row : row + 1, start:], **settings)
         assert torch.equal(said[row, start:], alone[0])
+    with pytest.raises(ValueError, match="stream 0 is padded on the right, where its next token"):
+        model.generate(tokens, attention_mask=(mask.flip(1).cumsum(0) > 0).long(), **settings)
 
 
 def test_the_classes_of_transformers_load_what_was_saved(seed, tmp_path):
@@ -169,6 +171,8 @@ def test_a_model_without_tokens_is_told_what_it_needs(seed):
         model(inputs_embeds=torch.zeros(1, 3, 16))
     with pytest.raises(ValueError, match=r"needs input_ids \(B, L\), got None"):
         model()
+    with pytest.raises(ValueError, match=r"got \(3,\); one text alone is input_ids\[None\]"):
+        model(torch.tensor([1, 2, 3]))
 
 
 def test_hidden_states_are_what_goes_through_the_blocks(seed):
@@ -210,6 +214,17 @@ def test_logits_are_kept_where_they_are_asked_for(seed):
         torch.testing.assert_close(few, whole[:, -kept:] if kept < 12 else whole)
     few = model(tokens, logits_to_keep=torch.tensor([0, 7, -1])).logits
     torch.testing.assert_close(few, whole[:, [0, 7, 11]])
+    few = model(tokens, logits_to_keep=torch.tensor([3, 1], dtype=torch.uint8)).logits
+    torch.testing.assert_close(few, whole[:, [3, 1]])
+    few = model(tokens, logits_to_keep=torch.arange(12) % 5 == 3).logits
+    torch.testing.assert_close(few, whole[:, [3, 8]])
+    assert torch.equal(model(tokens, logits_to_keep=None).logits, whole)
+
+
+def test_no_tokens_have_no_padding(seed):
+    model, tokens = build(seed), prompts(seed)
+    found = model(tokens[:, :0], attention_mask=(tokens > 5).long())
+    assert found.logits.shape == (3, 0, 32)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +232,12 @@ def test_logits_are_kept_where_they_are_asked_for(seed):
     [
         ({"logits_to_keep": -1}, "0 tokens or more, got -1"),
         ({"logits_to_keep": torch.tensor([12])}, r"places \(A,\) among 12 tokens"),
+        ({"logits_to_keep": torch.tensor([1.0])}, r"among 12 tokens .* got torch.float32 \[1.0\]"),
+        ({"logits_to_keep": torch.tensor([True])}, r"or a bool mask \(12,\), got torch.bool"),
+        ({"logits_to_keep": 2.0}, "a whole number or a tensor of places, got 2.0"),
+        ({"logits_to_keep": [1, 2]}, r"got \[1, 2\]; torch.tensor makes one"),
+        ({"labels": 99}, "labels must be 0 to 31, the vocabulary, or -100 .* got 99 to 99"),
+        ({"labels": -1}, "got -1 to -1"),
         ({"logits_to_keep": 2, "labels": True}, "logits of all tokens, got logits_to_keep=2"),
         ({"labels": False}, r"labels are \(3, 5\) and input_ids \(3, 12\)"),
     ],
@@ -224,10 +245,12 @@ def test_logits_are_kept_where_they_are_asked_for(seed):
 def test_what_does_not_fit_leaves_the_cache_as_it_was(asked, told, seed):
     model, tokens = build(seed), prompts(seed)
     if "labels" in asked:
-        asked = {**asked, "labels": tokens if asked["labels"] else tokens[:, :5]}
+        texts = {True: tokens, False: tokens[:, :5]}
+        label = asked["labels"]
+        asked = {**asked, "labels": texts.get(label, torch.full_like(tokens, label))}
     cache = model(tokens[:, :3], use_cache=True).past_key_values
     other = model(tokens[:, :3], use_cache=True).past_key_values
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises((ValueError, TypeError), match=told):
         model(tokens, past_key_values=cache, **asked)
     assert cache.n_tokens == 3
     found = [model(tokens, past_key_values=one).logits for one in (cache, other)]

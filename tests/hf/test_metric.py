@@ -24,6 +24,10 @@ def moments(seed):
     return moments, queries[0, :, :400], values[0, :, :400]
 
 
+def test_a_metric_prints_as_one_line(tiny, text):
+    assert repr(calibrate(tiny, [text])) == "Metric(3 layers, 2 key-value heads of 8, 1,536 bytes)"
+
+
 def test_distance_is_the_error_in_logit_and_value(moments, seed):
     moments, queries, values = moments
     a, b = torch.randn(2, 2, 1, 9, generator=torch.Generator().manual_seed(seed + 1))
@@ -130,6 +134,8 @@ def test_texts_need_a_tokenizer_and_there_must_be_some(tiny):
         calibrate(tiny, "a text")
     with pytest.raises(TypeError, match=r"got one Tensor; say \[text\]"):
         calibrate(tiny, torch.arange(2, 60))
+    with pytest.raises(TypeError, match=r"texts are a function; say calibrate\(model, texts, tok"):
+        calibrate(tiny, lambda *_, **__: [], ["a text"])
     with pytest.raises(ValueError, match="texts have 5 tokens, keys have 8 numbers"):
         calibrate(tiny, [torch.tensor([3]), torch.arange(2, 6)])
     with pytest.raises(ValueError, match="has no tokens; leave it out"):

@@ -48,7 +48,7 @@ def test_the_example_runs_in_the_frame_of_the_model(example, capsys, template, n
     said = capsys.readouterr().out
     assert said.startswith(f"{n_tokens - 1} tokens in")  # the last is left to generate
     assert "layer   2 |" in said
-    assert len(said.splitlines()) == 6
+    assert len(said.splitlines()) == 7
 
 
 @pytest.mark.parametrize(

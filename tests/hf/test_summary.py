@@ -23,7 +23,25 @@ def test_the_summary_is_readable(tiny, text):
     said = str(cache.summary())
     assert said.startswith("120 tokens in ")
     assert f"{cache.nbytes:,} bytes of 46,080" in said
-    assert said.count("layer") == 3
+    assert said.count("\nlayer") == 3
+    assert "so short" not in said
+
+
+def test_a_text_too_short_for_its_part_is_held_whole_and_the_summary_says_so(tiny, text):
+    for length, whole in ((115, True), (116, False)):  # 32 outside, 4 sinks and one more
+        cache = distinct_cache(tiny, kept=0.32)
+        tiny(text[:, :length], past_key_values=cache)
+        summary = cache.summary()
+        assert (summary.kept == 1.0) is whole
+        assert summary.begins == (116 if whole else 0)
+        assert ("merges from 116 tokens on" in str(summary)) is whole
+
+
+def test_a_figure_without_a_folder_is_refused(tiny, text, tmp_path):
+    cache = distinct_cache(tiny, 1.0)
+    tiny(text, past_key_values=cache)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        cache.summary().save_figure(tmp_path / "nowhere" / "held.png")
 
 
 def test_a_summary_of_one_stream_is_all_of_that_stream(tiny, text):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,6 +61,9 @@ def draw(summary: Summary) -> Figure:
 
 def save(summary: Summary, path: str | os.PathLike[str]) -> None:
     """Write the picture; the name says in which format."""
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, f"there is no folder {folder}", os.fspath(path))
     draw(summary).savefig(path, dpi=150)
 
 

@@ -149,7 +149,7 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         use_cache: bool | None = None,
         return_dict: bool | None = None,
         output_hidden_states: bool | None = None,
-        logits_to_keep: int | Tensor = 0,
+        logits_to_keep: int | Tensor | None = 0,
         **for_the_loss: Any,  # noqa: ANN401
     ) -> CausalLMOutputWithPast:
         """Logits (B, L, V) for tokens that follow those of the cache, and the loss of ``labels``.
@@ -157,11 +157,13 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         Labels are the tokens themselves, -100 where nothing is asked; each is the answer of the
         token before it. A cache is made and given back if ``use_cache`` says so. Hidden states are
         what enters the first block and what leaves each, of the last the norm. Logits are those of
-        the last ``logits_to_keep`` tokens, or of the tokens at these places; 0 keeps all.
+        the last ``logits_to_keep`` tokens, or of the tokens at these places or where a mask (L,)
+        is true; 0 keeps all.
         """
         asked.known(for_the_loss, self.config)
         asked.ours(past_key_values, HybridCache)
         tokens, at = asked.of(input_ids, labels, logits_to_keep)
+        asked.answers(labels, self.config.vocab_size, for_the_loss)
         if past_key_values is None and use_cache:
             past_key_values = HybridCache(self.model.start(len(tokens)))
         state = None if past_key_values is None else past_key_values.state
@@ -202,7 +204,7 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
-        logits_to_keep: int | Tensor = 0,
+        logits_to_keep: int | Tensor | None = 0,
         **unused: Any,  # noqa: ANN401
     ) -> dict[str, Any]:
         """The tokens that the cache has not seen."""
@@ -214,6 +216,8 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
                 f"the cache has seen {seen} tokens and {input_ids.shape[1]} were given; give the "
                 "whole text, the new tokens behind those it has seen"
             )
+        if seen == 0:
+            asked.ends_in_text(attention_mask)
         return {
             "input_ids": input_ids[:, seen:],
             "past_key_values": past_key_values,

@@ -34,7 +34,18 @@ def distinct_cache(
     metric: Metric | None = None,
     trace: bool = False,
 ) -> DistinctCache:
-    """A cache to pass as ``past_key_values``, sized in one of the four ways of `Plan`.
+    """A cache to pass as ``past_key_values``, sized in one of four ways; with none, threshold=1.0.
+
+    ``threshold``: a token opens a slot when its squared distance from every slot is greater. It is
+    in units of attention error, so one number serves every layer and head.
+    ``kept``: the part of the tokens to hold, up to 1.0 for all; the threshold is searched for, and
+    anew as more of a text comes. Until kept * tokens is sinks + recent + 1 everything is held.
+    ``budget``: tokens' worth to hold for each head, in the mean over layers and heads; at least
+    sinks + recent + 1.
+    ``surprise``: a threshold, and a budget that grows while slots open; least used slots go. Say
+    ``Concentration.surprise(tau=1.0, base=64, gain=512)``.
+
+    While tokens come one by one up to 15 of them, 63 on a GPU, are held beside what was asked for.
 
     The first ``sinks`` tokens are never merged, the last ``recent`` not yet; ``care`` says where to
     merge less. The distance between tokens comes from the context's own queries, or from a
@@ -63,6 +74,10 @@ def calibrate(
     """
     if isinstance(texts, str) or (isinstance(texts, Tensor) and texts.dim() < 2):
         raise TypeError(f"texts must be several, got one {type(texts).__name__}; say [text]")
+    given: object = texts
+    if callable(given):
+        kind = type(given).__name__
+        raise TypeError(f"texts are a {kind}; say calibrate(model, texts, tokenizer)")
     anatomy = Anatomy.of(model)
     prepare(model)
     total: list[Moments] | None = None

@@ -111,7 +111,7 @@ class Moments:
         return Scale(_factor(queries.flatten(0, 2)), _size(values.flatten()))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Metric:
     """A metric that was measured once, for a model: see `calibrate`."""
 
@@ -127,6 +127,10 @@ class Metric:
         values = [layer.values.sum(0) / n for layer, n in zip(moments, count, strict=True)]
         factors = torch.stack([_factor(part).cpu() for part in queries])
         return cls(factors, torch.stack([_size(part).cpu() for part in values]), anatomy.identity)
+
+    def __repr__(self) -> str:
+        N, H, D, _ = self.factors.shape
+        return f"Metric({N} layers, {H} key-value heads of {D}, {self.factors.nbytes:,} bytes)"
 
     def scales(self, layers: list[int], batch: int, device: torch.device) -> Scale:
         """The metric of some layers for as many streams each, as `Moments.scales` gives it."""

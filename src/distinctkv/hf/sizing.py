@@ -149,6 +149,12 @@ class Sizing:
             return False
         return self._each(cache, stream) < self.plan.sinks + 1
 
+    def begins(self, cache: DistinctCache, stream: int) -> int:
+        """At how many tokens a part leaves slots beside the tokens outside; 0 when it does now."""
+        if self.plan.kept is None or not self._early(cache, stream):
+            return 0
+        return ceil((cache.outside(stream) + self.plan.sinks + 1) / self.plan.kept)
+
     def _fewest(self, cache: DistinctCache, stream: int) -> int:
         """Slots that no threshold merges, and one more for each head."""
         seen, heads = cache.tokens(stream), cache.anatomy.heads

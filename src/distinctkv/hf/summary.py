@@ -26,6 +26,9 @@ BARS = " ▁▂▃▄▅▆▇█"
 class Summary:
     """Slots of each layer and head of a stream, and its bytes.
 
+    ``tokens`` were seen, without padding; ``outside`` of them are not slots yet; ``threshold`` is
+    the one in use, None while it is still to be found.
+
     ``bytes`` counts every tensor held by the memory behind it, queries that wait to be measured
     too; of what all streams of a batch share, each has its part, so that they add up to ``nbytes``
     of the cache. ``full`` is what a DynamicCache would hold for the stream, its padding included.
@@ -41,6 +44,7 @@ class Summary:
     threshold: float | None
     stream: int = 0
     streams: int = 1  # of the batch
+    begins: int = 0  # tokens until which all is held, as ``kept`` leaves no slots before; or 0
 
     @property
     def kept(self) -> float:
@@ -62,6 +66,9 @@ class Summary:
             f"{self.outside} outside: {self.kept:.1%} kept",
             f"{self.bytes:,} bytes of {self.full:,}, {self.metric:,} of them for the metric",
         ]
+        if self.begins:
+            lines.append(f"so short a text is held whole; it merges from {self.begins} tokens on")
+        lines.append("slots of each head for the tokens that are not outside, least to most:")
         share = self.slots / max(self.tokens - self.outside, 1)
         for index, row in enumerate(share):
             bars = "".join(BARS[round(8 * min(part, 1.0))] for part in row)
@@ -95,6 +102,7 @@ def summarise(cache: Holding, stream: int) -> Summary:
         threshold=thresholds[stream] if thresholds else cache.plan.start,
         stream=stream,
         streams=cache.n_streams,
+        begins=cache.sizing.begins(cache, stream) if cache.streams else 0,
     )
 
 

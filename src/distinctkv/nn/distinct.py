@@ -159,8 +159,9 @@ class DistinctAttention(Attention[DistinctState]):
             state.room_for(x.shape[1])
             kept = k.to(state.slots.keys.dtype)
             y, state.slots = step(
-                q, kept, v, state.slots, self.tau, mode=mode, value=value, scale=1.0, mask=mask
-            )
+                q, kept, v, state.slots, self.tau,
+                mode=mode, value=value, scale=1.0, mask=mask, begin=state.will_write,
+            )  # fmt: skip
             return y
         found = self.allocate(k, mask=mask)
         self._count(found.n_slots, x, mask)
@@ -206,7 +207,7 @@ class DistinctAttention(Attention[DistinctState]):
         y = read_near_and_far(q, seen, near)
         if state is not None:
             if found is not None:
-                write(state.slots, kept, v[:, :F], found)
+                write(state.slots, kept, v[:, :F], found, begin=state.will_write)
             # Copies: views would hold on to all tokens.
             state.keys, state.values, state.open = (t[:, F:].clone() for t in (k, v, open_))
             state.real = None if real is None else real[:, F:].clone()

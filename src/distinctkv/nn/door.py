@@ -118,8 +118,14 @@ def readable(numbers: Tensor) -> bool:
 
 
 def least(numbers: Tensor) -> float:
-    """The least of them; 0 where nobody may look, or where what is seen would be held for good."""
+    """The least of them; 0 where nobody may look, or where what is seen would be held for good.
+
+    So where a gradient will come back: what a checkpoint computes again may be other numbers, and
+    must take the same way.
+    """
     if not readable(numbers) or torch._C._get_tracing_state() is not None or not numbers.numel():
+        return 0.0
+    if numbers.requires_grad:
         return 0.0
     try:
         return float(numbers.detach().min())

@@ -17,7 +17,8 @@ from .distinct import DistinctAttention
 from .mamba import DiagonalSSM, Mamba2
 from .mixer import Mixer, State, blame, check_sizes, rms_norm
 from .modelstate import ModelState as ModelState
-from .modelstate import moved, parts
+from .modelstate import calls, moved
+from .places import check_places
 
 # Names for mixers as they come; for any other setting give the module itself.
 MIXERS: dict[str, Callable[[int], Mixer[Any]]] = {
@@ -112,15 +113,20 @@ class HybridLM(nn.Module):
         alone: those of a large vocabulary cost more than the rest of a small model. To ``hidden``
         is added what enters the first block and what leaves each (B, L, E), of the last the norm.
 
-        A refused token leaves the state as it was. An error after the first block has taken its
-        tokens in leaves it marked, and it is not used again; compiled code cannot see to that.
+        What is refused before the first block leaves the state as it was. An error after some
+        block has taken its tokens in, or may have, leaves it marked, and it is not used again;
+        compiled code cannot see to that.
         """
         x = self._embedded(tokens)
+        if at is not None:
+            check_places(at, tokens)
         if state is not None:
             self._check_state(state, len(x))
         if torch.compiler.is_compiling():
             return self._logits(x, state, mask, at, hidden)
-        before = [] if state is None else parts(state)
+        before = []
+        if state is not None:
+            before, state.done = calls(state), 0
         try:
             return self._logits(x, state, mask, at, hidden)
         except BaseException as wrong:
@@ -142,10 +148,12 @@ class HybridLM(nn.Module):
             if hidden is not None:
                 hidden.append(x)
             x = block(x, None if state is None else state.blocks[place], mask)
+            if state is not None and x.numel():
+                state.done = place + 1
         if hidden is not None:
             hidden.append(rms_norm(x, self.norm))
         if at is not None:
-            x = x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
+            x = x.gather(1, at.to(x.device, torch.long)[..., None].expand(-1, -1, x.shape[-1]))
         return fn.linear(rms_norm(x, self.norm), self.embed.weight)
 
     def _embedded(self, tokens: Tensor) -> Tensor:

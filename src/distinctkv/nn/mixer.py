@@ -47,9 +47,10 @@ class Mixer(nn.Module, Generic[S]):
         """Outputs for (B, L, E) tokens, which follow those in ``state`` and are added to it.
 
         ``mask`` (B, L) is true for real tokens. Padding, wherever it stands, is as if it were not
-        there: its own outputs are 0. On the CPU a token that is not finite is an error; elsewhere
-        nobody waits to look. An error leaves the state as it was or, where slots have been written
-        already, marked so that it is not used again; only compiled code cannot see to that.
+        there: its own outputs are 0. On the CPU a token that is not finite is an error where there
+        is a state, or slots; elsewhere nobody waits to look. An error leaves the state as it was
+        or, where slots may have been written already, marked so that it is not used again;
+        compiled code cannot see to that.
         """
         self.check_tokens(x)
         if state is not None:
@@ -59,12 +60,12 @@ class Mixer(nn.Module, Generic[S]):
             return x
         if torch.compiler.is_compiling():
             return self._masked(x, state, mask)
-        before = ({}, 0) if state is None else state.parts()
+        before = [] if state is None else state.parts()
         try:
             y = self._masked(x, state, mask)
         except BaseException as wrong:
             if state is not None:
-                state.back(*before)
+                state.back(before)
             blame(self, wrong)
             raise
         if state is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from math import nan
 from typing import TYPE_CHECKING, Any, Self
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -17,11 +18,17 @@ ANEW = "start anew, or go on from a copy made before it (clone)"
 
 
 class State:
-    """What a mixer remembers of the tokens before; the mixer moves it on in place."""
+    """What a mixer remembers of the tokens before; the mixer moves it on in place.
+
+    After an error it is as it was, unless something it holds was written in place. A layer that
+    says nothing may do so anywhere. One that never does gives its state ``writes = 0``; one that
+    does counts up just before (`will_write`), and up to there an error changes nothing.
+    """
 
     maker: str = ""  # the kind of the mixer that started it; unknown if it does not say
     calls: int = 0  # that moved it on; those of compiled code are not counted
-    halfway: bool = False  # whether an error left some of it a token further
+    halfway: bool = False  # whether an error may have left some of it a token further
+    writes: float = nan  # in place; nan, equal to nothing, if its layer does not count them
 
     def of(self, mixer: Mixer[Any]) -> Self:
         """This state, marked as what a mixer of this kind starts."""
@@ -47,30 +54,33 @@ class State:
     def check(self) -> Self:
         """Raise if something went wrong of which nobody could be told at once."""
         if self.halfway:
-            raise ValueError(f"an error came while {self!r} was written; {ANEW}")
+            raise ValueError(f"an error may have left {self!r} written in part; {ANEW}")
         return self
 
-    @property
-    def written(self) -> float:
-        """How often its tensors were written in place; nan, equal to nothing, if nobody knows."""
-        n = 0
-        for part in vars(self).values():
-            for held in part if isinstance(part, tuple) else (part,):
-                if isinstance(held, Tensor):
-                    if held.is_inference() or not held.is_cpu:  # kernels do not count
-                        return nan
-                    n += held._version
-        return n
+    def will_write(self) -> None:
+        """Count a write in place that comes next; compiled code does not count."""
+        if not torch.compiler.is_compiling():
+            self.writes += 1
 
-    def parts(self) -> tuple[dict[str, Any], float]:
-        """What it is made of, for `back`."""
-        return dict(vars(self)), self.written
+    def parts(self) -> list[tuple[State, float, dict[str, Any]]]:
+        """What it is made of, and the states it holds, for `back`."""
+        return [(state, state.writes, dict(vars(state))) for state in self._nested()]
 
-    def back(self, parts: dict[str, Any], written: float) -> None:
+    def back(self, parts: list[tuple[State, float, dict[str, Any]]]) -> None:
         """Be as before an error; if that cannot be, because of writes in place, be marked."""
-        vars(self).update(parts)
-        if self.written != written:
-            self.halfway = True
+        for state, writes, held in parts:
+            now = state.writes
+            vars(state).clear()
+            vars(state).update(held)
+            if now != writes:
+                state.writes, state.halfway, self.halfway = now, True, True
+
+    def _nested(self) -> Iterator[State]:
+        """Itself, and the states it holds."""
+        yield self
+        for part in vars(self).values():
+            if isinstance(part, State):
+                yield from part._nested()
 
     def picked(self, rows: Tensor) -> Self:
         """A copy with these rows of the batch, as beam search asks for."""
@@ -103,7 +113,8 @@ class ModelState:
     """The states of all blocks, first block first."""
 
     blocks: list[State]
-    halfway: bool = False  # whether an error left only some of the blocks a token further
+    halfway: bool = False  # whether an error came after some blocks had taken tokens in
+    done: int = 0  # blocks that the last call went through
 
     def __repr__(self) -> str:
         """Its blocks and its bytes."""
@@ -118,7 +129,7 @@ class ModelState:
     def check(self) -> ModelState:
         """Raise if a layer met what it could not tell at once; waits for the device."""
         if self.halfway:
-            raise ValueError(f"an error left this state between two blocks; {ANEW}")
+            raise ValueError(f"an error came after some blocks had taken tokens in; {ANEW}")
         for block in self.blocks:
             block.check()
         return self
@@ -136,15 +147,12 @@ class ModelState:
         return ModelState([block.detach() for block in self.blocks], self.halfway)
 
 
-def parts(state: ModelState) -> list[dict[str, Any]]:
-    """What the blocks are made of, for `moved`."""
-    return [dict(vars(block)) for block in state.blocks]
+def calls(state: ModelState) -> list[int]:
+    """How often each block was moved on, for `moved`; what blocks hold would be held on to."""
+    return [block.calls for block in state.blocks]
 
 
-def moved(state: ModelState, before: list[dict[str, Any]]) -> bool:
-    """Whether a block has taken tokens in since."""
-    return any(
-        old.get(name) is not part
-        for block, old in zip(state.blocks, before, strict=True)
-        for name, part in vars(block).items()
-    )
+def moved(state: ModelState, before: list[int]) -> bool:
+    """Whether a block has taken tokens in since, or may have in part."""
+    counted = calls(state) != before or any(block.halfway for block in state.blocks)
+    return counted or state.done > 0  # compiled blocks do not count calls

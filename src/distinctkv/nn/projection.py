@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf, nan
-from typing import Self
+from typing import Self, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ PENDING = 64  # batches that may wait for a backward pass which computes them ag
 SHORT = 1e-12  # a row no longer than this has no direction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: what an old pickle lacks is then as it comes
 class Heads:
     """How queries, keys and values are made, the same in every attention mixer.
 
@@ -46,16 +46,22 @@ class Heads:
 
     def __post_init__(self) -> None:
         """Refuse numbers that make no heads."""
-        for name in ("count", "size", "taps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_sizes(count=self.count, size=self.size, taps=self.taps)
         if not self.scale > 0:
             raise ValueError(f"scale must be above 0, got {self.scale}; 16 is a good start")
+        if isinstance(self.lag, bool) or not isinstance(self.lag, SupportsIndex):
+            raise TypeError(f"lag must be a whole number of places, got {self.lag!r}")
         if not 0 <= self.lag < self.taps:
+            most = f"0 to {self.taps - 1}" if self.taps > 1 else "0"
             raise ValueError(
                 f"a convolution of {self.taps} taps sees no token {self.lag} places before; lag "
-                f"must be 0 to {self.taps - 1}, or taps more"
+                f"must be {most}, or taps more"
             )
+
+    def __setstate__(self, held: dict[str, object] | list[object]) -> None:
+        """Be as pickled; older versions pickled a list, and knew no lag."""
+        named = zip((field.name for field in fields(self)), held, strict=False)
+        vars(self).update(held if isinstance(held, dict) else named)
 
 
 class Projection(nn.Module):

@@ -23,6 +23,8 @@ from .mixer import State, check_sizes
 class ScheduledState(State):
     """Sums and counts of the slots, and the tokens of the unfinished chunk."""
 
+    writes = 0  # nothing is written in place
+
     past: Tensor  # (B, T - 1, 3 H D)
     keys: Tensor  # (B, H, S, D), sums
     values: Tensor  # (B, H, S, D), sums

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from math import inf
 
@@ -32,12 +33,14 @@ def step(
     log_gate: Tensor | None = None,
     mask: Tensor | None = None,
     impl: Impl = "auto",
+    begin: Callable[[], object] | None = None,
 ) -> tuple[Tensor, SlotState]:
     """Write L more tokens (B, L, H, D) into the slots and read them: what `read` gives for a whole.
 
     With one token this costs one pass over the slots. The buffers of ``state`` are written in place
     and given back; `SlotState.clone` before, to keep what was. No gradient passes to the slots.
-    A token whose value is not finite is refused as one whose key is not (`allocate`).
+    A token whose value is not finite is refused as one whose key is not (`allocate`). Just before
+    the first write, when nothing is refused any more, ``begin`` is called.
 
     >>> from .allocation import unit
     >>> k, v = unit(torch.randn(1, 5, 2, 4)), torch.randn(1, 5, 2, 3)
@@ -53,6 +56,8 @@ def step(
         door.check(k, tau, state, mask, None, 1, None)
         from .kernels import stepping as kernel
 
+        if begin is not None:
+            begin()
         out = kernel.step(
             q, k, v, state, door.taus(tau, k),
             mode=mode, value=value, scale=scale, log_gate=log_gate, mask=mask,
@@ -63,9 +68,13 @@ def step(
         k = torch.where(fine[..., None], k, torch.nan)
     found = allocate(k, tau, state=state, mask=mask, impl=impl)
     if k.shape[1] == 1:
+        if begin is not None:
+            begin()
         write_one(state, k, v, found, mode, value, log_gate)
         return _read_one(q, state, mode, value, scale, found).to(v.dtype), state
     out = read(q, k, v, found, mode=mode, value=value, scale=scale, log_gate=log_gate, state=state)
+    if begin is not None:
+        begin()
     return out, write_many(state, k, v, found, mode, value, log_gate, fine)
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 
 import torch
@@ -26,12 +27,13 @@ def write(
     mode: Mode = "mass",
     value: Value = "mean",
     log_gate: Tensor | None = None,
+    begin: Callable[[], object] | None = None,
 ) -> SlotState:
     """Put tokens (B, L, H, D) where ``allocation``, made with this ``state``, said; in place.
 
     On the CPU it is an error, and nothing is written, if the slots have changed since or a value
     is not finite. Elsewhere such tokens are left out and counted (`SlotState.check`); one that
-    opened a slot leaves it without weight.
+    opened a slot leaves it without weight. ``begin`` is called when nothing is refused any more.
     """
     check(mode, value, "token", k, k, v, log_gate)
     check_tokens(k, allocation)
@@ -43,6 +45,8 @@ def write(
             f"{n} values or gates are not finite, and a slot would never lose them again; mask "
             "their tokens when you allocate"
         )
+    if begin is not None:
+        begin()
     return write_many(state, k, v, allocation, mode, value, log_gate, fine)
 
 
