@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ import click
 
 from ..extras import install
 from . import chat_model, chat_text
+from .chat_progress import bar, status
+from .chat_sizes import BUDGET, KEPT, THRESHOLD
 from .kinds import TALK, kind_of
 from .locking import alone
 from .stopping import quiet_pipe
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(path_type=Path)
-LONG = 4096  # tokens from which a pipe is told how far a text was read
 # What an error of the library says to Python, as a shell says it.
 SPELLING = {
     "use a DynamicCache for it": "name another model",
@@ -37,9 +38,9 @@ SPELLING = {
 
 @click.command("chat")
 @click.option("--model", type=FOLDER, metavar="PATH", required=True, help="Folder of the model.")
-@click.option("--threshold", type=float, help="Novelty that opens a slot. [default: 1]")
-@click.option("--kept", type=float, help="Instead: the part of the tokens to hold.")
-@click.option("--budget", type=int, help="Instead: tokens' worth to hold for each head.")
+@click.option("--threshold", type=THRESHOLD, help="Novelty that opens a slot; 1 unless told.")
+@click.option("--kept", type=KEPT, help="Instead: the part of the tokens to hold.")
+@click.option("--budget", type=BUDGET, help="Instead: tokens' worth to hold for each head.")
 @click.option("--careful", is_flag=True, help="Merge less what is attended to; reads more slowly.")
 @click.option("--context", type=FILE, metavar="FILE", help="A text to talk about; packed or not.")
 @click.option("--state", type=FILE, metavar="PATH", help="Go on from this file, and keep it.")
@@ -63,28 +64,37 @@ def command(
     """Talk with a language model about a file, however long.
 
     The file is read in chunks into a cache that merges what repeats itself. On a terminal, tokens
-    seen, slots held and bytes saved are shown as they change. In a pipe, each line that comes in is
-    a question, and its answer goes out. An empty line or the end of input ends it.
+    seen, slots held and bytes saved are shown as they change, and an empty line or the end of input
+    ends it. In a pipe, each line that comes in is a question, and its answer goes out; empty lines
+    are skipped, and the end of input ends it.
+
+    The cache does not lengthen what a model can take in: beyond the tokens that it was made for
+    (max_position_embeddings in its config.json) its answers are not to be trusted, and a warning
+    says so before the file is read.
     """
     size = {"threshold": threshold, "kept": kept, "budget": budget}
     begun = state is not None and state.exists()
     _check(state if begun else None, {"context": context, **size, "careful": careful or None})
+    chat_model.check(model)
     text = None if context is None else chat_text.context(context)
     with quiet_pipe(), told(), alone(state):
+        if text is not None:
+            click.echo(f"loading {model}", err=True)
         talk = _begin(model, state if begun else None, size, careful)
         if state is not None and not begun:
             since = " from the first answer on" if text is None else ""
             click.echo(f"a new talk begins; it will be kept in {state}{since}", err=True)
+        warned = False
         if text is not None:
-            _read(talk, text, chunk)
+            warned = _read(talk, text, chunk)
             if state is not None:
                 talk.cache.save(state)
-        warned = _outgrown(talk)
+        warned = warned or _outgrown(talk, talk.cache.get_seq_length())
         for question in chat_text.questions():
             _answer(talk, question, tokens)
             if state is not None:
                 talk.cache.save(state)
-            warned = warned or _outgrown(talk)
+            warned = warned or _outgrown(talk, talk.cache.get_seq_length())
     click.echo(status(talk), err=True)
 
 
@@ -104,24 +114,14 @@ def told() -> Iterator[None]:
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    click.echo(f"warning: {_in_a_shell(str(message))}", err=True)
+    # Not click.echo: it would write into a bar, rich puts this above it.
+    sys.stderr.write(f"warning: {_in_a_shell(str(message))}\n")
 
 
 def _in_a_shell(said: str) -> str:
     for python, shell in SPELLING.items():
         said = said.replace(python, shell)
     return re.sub(r"\b(threshold|kept|budget)=", r"--\1 ", said)
-
-
-def status(talk: Talk) -> str:
-    """Tokens seen, slots held, bytes saved."""
-    held = talk.cache.summary()
-    saved = held.full - held.bytes
-    beside = "saved" if saved >= 0 else "more than a full cache holds"
-    return (
-        f"{held.tokens:,} tokens seen, {held.slots.mean() + held.outside:,.0f} held for each head "
-        f"({held.kept:.0%}), {held.bytes / 1e6:,.1f} MB held, {abs(saved) / 1e6:,.1f} MB {beside}"
-    )
 
 
 def _check(begun: Path | None, given: dict[str, Any]) -> None:
@@ -170,54 +170,32 @@ def _begin(folder: Path, state: Path | None, size: dict[str, Any], careful: bool
     return Talk(model, tokenizer, distinct_cache(model, **size, care=care))
 
 
-def _read(talk: Talk, text: str, chunk: int) -> None:
-    with _bar(talk) as advance:
-        for done, total in talk.read(text, chunk):
+def _read(talk: Talk, text: str, chunk: int) -> bool:
+    """Take in the text; whether it is more than the model was made for."""
+    steps = talk.read(text, chunk)
+    with bar(talk):
+        none, total = next(steps)
+    click.echo(f"{total:,} tokens to read", err=True)
+    outgrown = _outgrown(talk, total)
+    with bar(talk) as advance:
+        advance(none, total)
+        for done, _ in steps:
             advance(done, total)
     click.echo(status(talk), err=True)
+    return outgrown
 
 
-def _outgrown(talk: Talk) -> bool:
-    """Whether there are more tokens than the model was made for; it is told."""
+def _outgrown(talk: Talk, tokens: int) -> bool:
+    """Whether so many tokens are more than the model was made for; it is told."""
     longest = getattr(talk.model.config, "max_position_embeddings", None)
-    seen = talk.cache.get_seq_length()
-    if not longest or seen <= longest:
+    if not longest or tokens <= longest:
         return False
     click.echo(
-        f"warning: the talk has {seen:,} tokens, the model was made for {longest:,}; do not "
-        "trust its answers from here on",
+        f"warning: the talk comes to {tokens:,} tokens, the model was made for {longest:,}; do not "
+        "trust its answers from there on",
         err=True,
     )
     return True
-
-
-@contextmanager
-def _bar(talk: Talk) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on standard error; a line for each tenth of a long text if it is a pipe."""
-    if not sys.stderr.isatty():
-        yield _tenths()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (BarColumn(20), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("reading", total=None)
-        yield lambda done, total: progress.update(
-            task, completed=done, total=total, description=status(talk)
-        )
-
-
-def _tenths() -> Callable[[int, int], None]:
-    passed = 0
-
-    def advance(done: int, total: int) -> None:
-        nonlocal passed
-        if total > LONG and 10 * done // total > passed:
-            passed = 10 * done // total
-            click.echo(f"reading: {done:,} of {total:,} tokens", err=True)
-
-    return advance
 
 
 def _answer(talk: Talk, question: str, tokens: int) -> None:

@@ -17,13 +17,17 @@ AGAIN = "download it again"
 WORDS = ("tokenizer*", "vocab*", "*.tiktoken", "*.spm", "spiece*")  # where tokenizers are kept
 
 
-def load(folder: Path) -> tuple[PreTrainedModel, Any]:
-    """Model and tokenizer, from files alone."""
+def check(folder: Path) -> None:
+    """Refuse a folder without a model, before anything is imported that takes long."""
     if not (folder / "config.json").is_file():
         raise click.BadParameter(
             f"{folder} holds no model (no config.json); name a folder that save_pretrained made",
             param_hint="--model",
         )
+
+
+def load(folder: Path) -> tuple[PreTrainedModel, Any]:
+    """Model and tokenizer, from files alone."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging

@@ -4,17 +4,46 @@ from __future__ import annotations
 
 import io
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
+from .chat_progress import size
+
 ODD = "\ufffd"  # stands for bytes that are no text
 FEW = 0.1  # of the characters, up to which a file is still a text
+LARGE = 10_000_000  # bytes of text from which the memory that its tokens take is told
+TIMES = 200  # bytes that a tokenizer needs for a byte of a log; 150 for one of a novel
 
 
 def context(path: Path) -> str:
     """The text of a file, unpacked; what is no UTF-8 in it is replaced, and told."""
+    content, damage = _content(path)
+    text = content.decode("utf-8", "replace").replace("\0", ODD)
+    odd = text.count(ODD)
+    if odd > FEW * len(text):
+        raise _wrong(
+            f"{path} is no UTF-8 text ({odd:,} of {len(text):,} characters are not); convert it"
+        )
+    if not text.strip():
+        why = f"damaged ({damage})" if damage else "empty"
+        raise _wrong(f"{path} is {why}; name a file with text")
+    if damage:
+        _warn(f"{path} is damaged, read up to there: {damage}")
+    if odd:
+        _warn(f"{path} is not all UTF-8; read as {ODD}: {odd:,}")
+    if len(content) > LARGE:
+        _warn(
+            f"to make tokens of {size(len(content))} of text takes up to "
+            f"{size(TIMES * len(content))} of memory; name a part of it if that is too much"
+        )
+    return text
+
+
+def _content(path: Path) -> tuple[bytes, str]:
+    """The bytes of a text, unpacked, and what damage there is; its size is told before."""
     from ..streams.files.sources import Source
     from ..streams.files.unpacking import PIECE, SourceError
 
@@ -26,26 +55,20 @@ def context(path: Path) -> str:
         source = Source(str(path))
     except SourceError as error:
         raise _wrong(str(error)) from error
-    content = b"".join(iter(lambda: source.read(PIECE), b""))
+    packed = "" if source.plain else f", {source.kind}"
+    bulk = "" if source.size is None else f": {size(source.size)}{packed}"
+    click.echo(f"reading {path}{bulk}", err=True)
+    head = source.fill(PIECE)
+    if tarfile.is_tarfile(io.BytesIO(head)):
+        source.close()
+        raise _wrong(f"{path} is a tar archive, no text; unpack it and name a file in it")
+    content = head + b"".join(iter(lambda: source.read(PIECE), b""))
     source.close()
-    text = content.decode("utf-8", "replace").replace("\0", ODD)
-    odd = text.count(ODD)
-    if odd > FEW * len(text):
-        raise _wrong(
-            f"{path} is no UTF-8 text ({odd:,} of {len(text):,} characters are not); convert it"
-        )
-    if not text.strip():
-        why = f"damaged ({source.damage})" if source.damage else "empty"
-        raise _wrong(f"{path} is {why}; name a file with text")
-    if source.damage:
-        click.echo(f"warning: {path} is damaged, read up to there: {source.damage}", err=True)
-    if odd:
-        click.echo(f"warning: {path} is not all UTF-8; read as {ODD}: {odd:,}", err=True)
-    return text
+    return content, source.damage
 
 
 def questions() -> Iterator[str]:
-    """Lines of standard input; on a terminal, after a prompt."""
+    """Lines of standard input that are not empty; on a terminal up to an empty one."""
     if sys.stdin is None:
         raise click.ClickException("standard input is closed; questions come from there")
     if isinstance(sys.stdin, io.TextIOWrapper):
@@ -59,9 +82,13 @@ def questions() -> Iterator[str]:
                 continue
             return
         if ODD in line:
-            click.echo(f"warning: the question is not all UTF-8, read with {ODD} in it", err=True)
+            _warn(f"the question is not all UTF-8, read with {ODD} in it")
         yield line.strip()
 
 
 def _wrong(said: str) -> click.BadParameter:
     return click.BadParameter(said, param_hint="--context")
+
+
+def _warn(said: str) -> None:
+    click.echo(f"warning: {said}", err=True)

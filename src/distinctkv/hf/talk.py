@@ -77,9 +77,10 @@ class Talk:
         return ids.to(self.model.device)
 
     def read(self, text: str, chunk: int = CHUNK) -> Iterator[tuple[int, int]]:
-        """Take in a long text before the first question; tokens done and tokens in all."""
+        """Take in a long text before the first question; tokens done, from 0, and tokens in all."""
         ids = self.ids(self.frame.begin + text + "\n\n")
         done = 0
+        yield done, ids.shape[1]
         for part in torch.split(ids, chunk, dim=1):
             self._feed(part)
             done += part.shape[1]
