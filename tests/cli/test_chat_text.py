@@ -74,3 +74,11 @@ def test_a_file_that_is_no_text_is_refused(chat, tmp_path, content, said):
     result = chat("--context", path)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_a_log_that_begins_with_zeros_is_no_archive(chat, text, tmp_path):
+    path = tmp_path / "cut.log"
+    path.write_bytes(bytes(600) + 20 * text.read_bytes())
+    result = chat("--context", path)
+    assert result.exit_code == 0
+    assert "archive" not in result.stderr

@@ -28,13 +28,16 @@ def test_the_summary_is_readable(tiny, text):
 
 
 def test_a_text_too_short_for_its_part_is_held_whole_and_the_summary_says_so(tiny, text):
-    for length, whole in ((115, True), (116, False)):  # 32 outside, 4 sinks and one more
+    for length, whole in ((20, True), (115, True), (116, False)):  # 32 newest, 4 sinks, one more
         cache = distinct_cache(tiny, kept=0.32)
         tiny(text[:, :length], past_key_values=cache)
         summary = cache.summary()
         assert (summary.kept == 1.0) is whole
         assert summary.begins == (116 if whole else 0)
-        assert ("merges from 116 tokens on" in str(summary)) is whole
+        assert ("merges from about 116 on" in str(summary)) is whole
+    for token in text[:, :20].T:  # tokens that wait do not make it short again
+        tiny(token[None], past_key_values=cache)
+        assert cache.summary().begins == 0
 
 
 def test_a_figure_without_a_folder_is_refused(tiny, text, tmp_path):

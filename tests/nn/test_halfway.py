@@ -244,3 +244,19 @@ def test_slots_that_refuse_a_value_are_as_they_were(name, n_tokens, mode, seed):
         with pytest.raises(ValueError, match="finite"):
             mixer(torch.full((1, n_tokens, E), 3e38), state)
         assert torch.equal(mixer.step(x[:, 0], state), mixer.step(x[:, 0], other))
+
+
+@pytest.mark.parametrize("layers", [["mamba2", "distinct"], ["distinct", "mamba2"]])
+def test_a_compiled_mixer_that_moved_is_seen_by_its_model(layers, seed):
+    torch.manual_seed(seed)
+    model, tokens = HybridLM(16, 32, layers, expand=1).eval(), torch.randint(16, (1, 8))
+    model.blocks[0].mixer.compile(backend="eager")
+    with torch.no_grad():
+        state = model.start(1, room=64)
+        model(tokens[:, :5], state)
+        hook = model.blocks[0].wide.register_forward_pre_hook(lambda *_: fail())
+        with pytest.raises(StoppedError):
+            model(tokens[:, 5:], state)
+        hook.remove()
+        with pytest.raises(ValueError, match=REFUSED):
+            model(tokens[:, 5:], state)

@@ -115,7 +115,8 @@ def told() -> Iterator[None]:
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
     # Not click.echo: it would write into a bar, rich puts this above it.
-    sys.stderr.write(f"warning: {_in_a_shell(str(message))}\n")
+    if sys.stderr is not None:
+        sys.stderr.write(f"warning: {_in_a_shell(str(message))}\n")
 
 
 def _in_a_shell(said: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,7 +58,7 @@ def _content(path: Path) -> tuple[bytes, str]:
     bulk = "" if source.size is None else f": {size(source.size)}{packed}"
     click.echo(f"reading {path}{bulk}", err=True)
     head = source.fill(PIECE)
-    if tarfile.is_tarfile(io.BytesIO(head)):
+    if head[257:262] == b"ustar":
         source.close()
         raise _wrong(f"{path} is a tar archive, no text; unpack it and name a file in it")
     content = head + b"".join(iter(lambda: source.read(PIECE), b""))

@@ -150,10 +150,10 @@ class Sizing:
         return self._each(cache, stream) < self.plan.sinks + 1
 
     def begins(self, cache: DistinctCache, stream: int) -> int:
-        """At how many tokens a part leaves slots beside the tokens outside; 0 when it does now."""
-        if self.plan.kept is None or not self._early(cache, stream):
+        """At how many tokens a part leaves slots beside the newest; 0 once something merged."""
+        if self.plan.kept in (None, 1.0) or self.thresholds[stream] is not None:
             return 0
-        return ceil((cache.outside(stream) + self.plan.sinks + 1) / self.plan.kept)
+        return ceil((self.plan.recent + self.plan.sinks + 1) / self.plan.kept)
 
     def _fewest(self, cache: DistinctCache, stream: int) -> int:
         """Slots that no threshold merges, and one more for each head."""

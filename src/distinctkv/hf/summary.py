@@ -67,7 +67,7 @@ class Summary:
             f"{self.bytes:,} bytes of {self.full:,}, {self.metric:,} of them for the metric",
         ]
         if self.begins:
-            lines.append(f"so short a text is held whole; it merges from {self.begins} tokens on")
+            lines.append(f"so short a text is held whole; it merges from about {self.begins} on")
         lines.append("slots of each head for the tokens that are not outside, least to most:")
         share = self.slots / max(self.tokens - self.outside, 1)
         for index, row in enumerate(share):

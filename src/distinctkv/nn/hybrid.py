@@ -47,6 +47,8 @@ class HybridBlock(nn.Module):
     def forward(self, x: Tensor, state: State | None = None, mask: Tensor | None = None) -> Tensor:
         """(B, L, E) to (B, L, E); tokens are added to the mixer's ``state`` if there is one."""
         x = x + self.mixer(rms_norm(x, self.norm), state, mask)
+        if state is not None and x.numel():
+            state.moved = True
         if self.expand:
             gate, up = self.wide(rms_norm(x, self.wide_norm)).chunk(2, -1)
             x = x + self.narrow(fn.silu(gate) * up)
@@ -126,7 +128,9 @@ class HybridLM(nn.Module):
             return self._logits(x, state, mask, at, hidden)
         before = []
         if state is not None:
-            before, state.done = calls(state), 0
+            before = calls(state)
+            for part in state.blocks:
+                part.moved = False
         try:
             return self._logits(x, state, mask, at, hidden)
         except BaseException as wrong:
@@ -148,8 +152,6 @@ class HybridLM(nn.Module):
             if hidden is not None:
                 hidden.append(x)
             x = block(x, None if state is None else state.blocks[place], mask)
-            if state is not None and x.numel():
-                state.done = place + 1
         if hidden is not None:
             hidden.append(rms_norm(x, self.norm))
         if at is not None:

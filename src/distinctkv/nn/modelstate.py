@@ -22,11 +22,13 @@ class State:
 
     After an error it is as it was, unless something it holds was written in place. A layer that
     says nothing may do so anywhere. One that never does gives its state ``writes = 0``; one that
-    does counts up just before (`will_write`), and up to there an error changes nothing.
+    does counts up just before (`will_write`), and up to there an error changes nothing. What you
+    derive from a state with ``writes = 0`` must do as much.
     """
 
     maker: str = ""  # the kind of the mixer that started it; unknown if it does not say
     calls: int = 0  # that moved it on; those of compiled code are not counted
+    moved: bool = False  # whether its mixer is done with the last call of a model
     halfway: bool = False  # whether an error may have left some of it a token further
     writes: float = nan  # in place; nan, equal to nothing, if its layer does not count them
 
@@ -114,7 +116,6 @@ class ModelState:
 
     blocks: list[State]
     halfway: bool = False  # whether an error came after some blocks had taken tokens in
-    done: int = 0  # blocks that the last call went through
 
     def __repr__(self) -> str:
         """Its blocks and its bytes."""
@@ -154,5 +155,5 @@ def calls(state: ModelState) -> list[int]:
 
 def moved(state: ModelState, before: list[int]) -> bool:
     """Whether a block has taken tokens in since, or may have in part."""
-    counted = calls(state) != before or any(block.halfway for block in state.blocks)
-    return counted or state.done > 0  # compiled blocks do not count calls
+    # Compiled mixers do not count calls.
+    return calls(state) != before or any(b.halfway or b.moved for b in state.blocks)
