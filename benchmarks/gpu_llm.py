@@ -5,10 +5,10 @@ SmolLM2-135M-Instruct; ``--tiny`` tries every part on the CPU with a toy. Contex
 that repeat, drawn from seeds. In a batch that is decoded one compressed context is repeated: each
 stream has its own copy in memory, so that reading and absorbing cost what they would for different
 texts. `pruned` is a DynamicCache of evenly chosen tokens, as many for each head: what a press of
-kvpress leaves in memory, whichever tokens it chooses. Nothing is compiled and no graph is captured,
-for any of them: at small batches launching is what counts, and `device ms` leaves it out. Tokens a
-second include the absorbing of 64 tokens into slots, which is once; kernels were built before, as
-the first absorbing on a machine has to.
+kvpress leaves in memory, whichever tokens it chooses. Nothing is compiled; steps are captured in a
+graph where a row says so. Without, launching is what counts at small batches, and `device ms`
+leaves it out. Tokens a second include the absorbing of 64 tokens into slots, which is once, and the
+graph that is then made anew; kernels were built before, as the first absorbing on a machine has to.
 `threshold` holds a threshold, `kept` a share; both begin with the same slots. Each part has a share
 of the seconds, and what it does not need is left to the next; while decoding, the rows that are
 compared, full and ours at a quarter, come first for each batch and may go beyond the share.

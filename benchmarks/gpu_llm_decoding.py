@@ -4,7 +4,9 @@ The rows that are compared, the full cache and ours at a quarter, come first for
 run as long as the whole benchmark has some seconds left, even beyond the share of this part; all
 other rows come after them, as far as the share goes. Attention over full and pruned caches is
 torch's, which may not choose cuDNN's: where that is allowed (``full, cuDNN``), each new length may
-be planned anew.
+be planned anew. ``captured``: steps are one graph, of ours by `distinctkv.hf.captured`; of a full
+cache as `static`, the StaticCache of transformers, whose attention is masked, and as `every`, our
+own kernels with a slot for each token.
 """
 
 # B streams
@@ -13,28 +15,57 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import count, takewhile
 from math import nan
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+from transformers import DynamicCache, StaticCache
 
-from distinctkv.hf import CAREFUL, Care, DistinctCache, distinct_cache
+from distinctkv.hf import CAREFUL, Care, DistinctCache, captured, distinct_cache
 from distinctkv.hf.attention import prepare, read
+from distinctkv.hf.recording import Recorder
 
 from .gpu_llm_kit import Bench, Row
 
 GB = 1e9
-COMPARED = ("full", "threshold 1/4")
+COMPARED = ("full", "threshold 1/4, captured")
 # Of the first batch, of the last, which a full cache does not fit, and of the others.
-MORE = ("pruned 1/4", "full, cuDNN", "careful 1/4", "threshold 1/8", "pruned 1/8", "kept 1/4",
-        "kept 1/8")  # fmt: skip
-LAST, FEWER = ("pruned 1/4",), ("pruned 1/4", "careful 1/4")
+MORE = ("pruned 1/4", "every, captured", "careful 1/4, captured", "kept 1/4, captured",
+        "threshold 1/4", "threshold 1/8, captured", "pruned 1/8", "kept 1/8, captured",
+        "static, captured", "full, cuDNN", "careful 1/4")  # fmt: skip
+LAST, FEWER = ("pruned 1/4",), ("pruned 1/4", "every, captured", "careful 1/4, captured")
 LEAST = 5.0  # seconds of the whole benchmark with which a compared row still begins
 WATCHED = 3  # tokens whose kernels are added up
+
+
+class Fixed:
+    """Steps of a StaticCache as a graph: the first two run as they are."""
+
+    def __init__(self) -> None:
+        self.replay: Callable[[], None] | None = None
+        self.ran = 0
+
+    def run(self, model: Any, cache: StaticCache, token: Tensor, position: Tensor, n: int) -> None:  # noqa: ANN401
+        """N greedy tokens."""
+        if self.ran == 0:
+            self.token, self.position = token.clone(), position.clone()
+
+        def step() -> None:
+            out = model(
+                self.token, past_key_values=cache, position_ids=self.position, use_cache=True
+            )
+            self.token.copy_(out.logits[:, -1:].argmax(-1))
+            self.position += 1
+
+        for _ in range(n):
+            if self.ran == 2:
+                self.replay = Recorder(model).record(step)
+            (self.replay or step)()
+            self.ran += 1
 
 
 class Decoding:
@@ -63,11 +94,13 @@ class Decoding:
 
     def make(self, name: str, B: int) -> Any:  # noqa: ANN401
         """A cache of B streams."""
-        way, _, part = name.removesuffix(", cuDNN").partition(" 1/")
-        if way in ("full", "pruned"):
+        way, _, part = name.partition(",")[0].partition(" 1/")
+        if way in ("full", "pruned", "static"):
             self.model.set_attn_implementation("sdpa")
         else:
             prepare(self.model)
+        if way == "static":
+            return self.static(B)
         if name not in self.made:
             self.made[name] = getattr(self, way)(int(part or 1))
             self.warm(self.made[name])
@@ -93,6 +126,21 @@ class Decoding:
         for index, layer in enumerate(self.full(1).layers):
             held = (each[:, :, ::part].clone() for each in (layer.keys, layer.values))
             cache.update(*held, index)
+        return cache
+
+    def static(self, B: int) -> StaticCache:
+        """All tokens, and room for those to come."""
+        cache = StaticCache(self.model.config, self.bench.T + 2 * self.bench.steps)
+        for index, layer in enumerate(self.full(1).layers):
+            cache.update(
+                *(each.expand(B, -1, -1, -1) for each in (layer.keys, layer.values)), index
+            )
+        return cache
+
+    def every(self, part: int) -> DistinctCache:
+        """A slot for each token: none is within half a position of another."""
+        cache = distinct_cache(self.model, 1e-6, care=Care(horizon=0.5))
+        self.bench.forward(self.bench.ids(1, self.bench.T), cache)
         return cache
 
     def kept(self, part: int) -> DistinctCache:
@@ -122,6 +170,9 @@ class Decoding:
         """N greedy tokens for each stream."""
         token = torch.full((B, 1), 5, device=self.bench.device)
         position = torch.full((1, 1), self.bench.T + start, device=self.bench.device)
+        if isinstance(cache, StaticCache):
+            self.fixed.run(self.model, cache, token, position, n)
+            return
         for _ in range(n):
             out = self.model(token, past_key_values=cache, position_ids=position, use_cache=True)
             token, position = out.logits[:, -1:].argmax(-1), position + 1
@@ -129,8 +180,10 @@ class Decoding:
     def tried(self, name: str, B: int) -> Row:
         """One row, also where memory does not suffice."""
         torch.backends.cuda.enable_cudnn_sdp("cuDNN" in name)
+        self.fixed = Fixed()
         try:
-            return self.decode(name, B)
+            with captured(self.model) if "captured" in name else nullcontext():
+                return self.decode(name, B)
         except torch.OutOfMemoryError:
             return {"batch": B, "cache": f"{name}: does not fit", "tokens/s": nan}
         finally:
@@ -217,7 +270,7 @@ def _order(batches: Sequence[int]) -> list[tuple[int, str]]:
     """What is compared first, each batch at once; then the rest.
 
     >>> _order([128, 1, 512])[:3]
-    [(128, 'full'), (128, 'threshold 1/4'), (1, 'full')]
+    [(128, 'full'), (128, 'threshold 1/4, captured'), (1, 'full')]
     """
     first, *_, last = batches
     rest = dict.fromkeys(batches, FEWER) | {last: LAST} | {first: MORE}

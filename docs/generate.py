@@ -36,8 +36,8 @@ MORE = {
     },
 }
 # Of `distinctkv.hf` what comes before the errors, and what only models call.
-FIRST = ("distinct_cache", "DistinctCache", "Care", "CAREFUL", "calibrate", "Metric")
-OF_MODELS = ("attend", "turn_at", "update")
+FIRST = ("distinct_cache", "DistinctCache", "Care", "CAREFUL", "captured", "calibrate", "Metric")
+OF_MODELS = ("attend", "block", "finish", "turn_at", "update")
 BESIDE = {
     "What a cache holds": {"hf.summary": ("Summary",)},
     "For kvpress": {"hf.press": ("DistinctPress",)},

@@ -13,6 +13,7 @@ except ImportError as error:  # pragma: no cover
     raise ImportError(f"transformers is needed here: {install('hf')}") from error
 
 from .cache import DistinctCache
+from .capturing import captured
 from .care import CAREFUL, Care
 from .errors import (
     BrokenForwardError,
@@ -37,5 +38,6 @@ __all__ = [
     "UnsupportedModelError",
     "WrongModelError",
     "calibrate",
+    "captured",
     "distinct_cache",
 ]

@@ -28,6 +28,8 @@ from .weights import Look, Sample
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from .stepping import Steps
+
 # Tokens that wait, when they come one by one, to be absorbed together: more where launching counts.
 BLOCK, BLOCK_ELSEWHERE = 16, 64
 
@@ -45,6 +47,7 @@ class DistinctCache(Holding):
         super().__init__(layers=layers)
         self.anatomy, self.plan, self.metric = anatomy, plan, metric
         self.observes = False  # queries for `calibrate`
+        self.step: Steps | None = None  # while a pass runs in place
         self._forget()
 
     def _forget(self) -> None:
@@ -52,6 +55,7 @@ class DistinctCache(Holding):
         self.sizing = Sizing(self.plan)
         self.arrival: Arrival | None = None
         self.window: Outside | None = None
+        self.counts: tuple[Tensor, Slots] | None = None  # for all layers: tokens seen, no slots
         self.frequencies: Tensor | None = None
         self.turning: tuple[Tensor, int] | None = None
         self.awaited: int | None = None
@@ -104,6 +108,8 @@ class DistinctCache(Holding):
     ) -> Tensor:
         """Attention of one layer, and then its new tokens into the cache."""
         index = door.check_caller(self, module)
+        if self.step is not None:
+            return self.step.attend(index, query, key, value, scaling)
         layer, length = self.layers[index], key.shape[2]
         if not (self.plan.merges or self.observes):
             keys, values = layer.update(key, value)
@@ -131,7 +137,8 @@ class DistinctCache(Holding):
                 if self.observes or not may_wait(query, len(self.layers)):
                     layer.measure()
             if index == len(self.layers) - 1:
-                self._absorb(length)
+                self.counts = None
+                self.finish(length)
                 self.cut = False
         return out
 
@@ -146,18 +153,20 @@ class DistinctCache(Holding):
     ) -> None:
         """Measure the attention that tokens get before they are merged."""
         assert self.streams is not None
-        columns = torch.arange(arrival.seen, self.streams.seen, device=keys.device)
-        seen = columns + 1 - self.streams.pads[:, None].to(keys.device)
-        slots = layer.slots or Slots.none(keys, keys)
+        if layer is self.layers[0] or self.counts is None or self.counts[0].device != keys.device:
+            columns = torch.arange(arrival.seen, self.streams.seen, device=keys.device)
+            seen = columns + 1 - self.streams.pads[:, None].to(keys.device)
+            self.counts = seen, Slots.none(keys, keys)
+        seen, none = self.counts
+        slots = layer.slots or none
         layer.attend(received(query, keys, real, seen, slots, scaling, self.plan.care.cap))
 
-    def _absorb(self, length: int) -> None:
+    def finish(self, length: int) -> None:
         """After the last layer of a pass: old tokens into slots, and back within bounds."""
         door.check_windows(self)
         first = self.layers[0]
         columns = first.outside - self.plan.recent
-        few = BLOCK if first.keys.is_cpu else BLOCK_ELSEWHERE
-        absorbs = self.plan.merges and columns >= (1 if length > 1 else few)
+        absorbs = self.plan.merges and columns >= (1 if length > 1 else self.block)
         # Queries that come one by one wait, as their tokens do.
         if absorbs or length > 1:
             self._measured()
@@ -169,6 +178,11 @@ class DistinctCache(Holding):
             self.sizing.note(opened.masked_fill(padding.to(opened.device), -1.0))
             self._share()
         self.sizing.settle(self)
+
+    @property
+    def block(self) -> int:
+        """Tokens that come one by one and are absorbed together."""
+        return BLOCK if self.layers[0].keys.is_cpu else BLOCK_ELSEWHERE
 
     def _share(self) -> None:
         """Hold once what is the same for all layers."""

@@ -144,6 +144,11 @@ def _arrive(
     return arrival
 
 
+def frequencies_known(cache: DistinctCache) -> bool:
+    """Whether keys are turned as they were in the pass before."""
+    return _same(_turning(cache), cache.turning)
+
+
 def _turning(cache: DistinctCache) -> tuple[Tensor, int] | None:
     """The model's tensor of frequencies, and how often it was written to, if that is known."""
     now: Tensor = cache.anatomy.rotary.module.inv_freq  # type: ignore[assignment]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .cache import DistinctCache
+from .capturing import captured
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -96,6 +97,10 @@ class Talk:
         for part in torch.split(self.ids(before + question + after), CHUNK, dim=1):
             self._feed(part)
         self.cache.notes["asked"] = True
+        with captured(self.model):
+            yield from self._said(most)
+
+    def _said(self, most: int) -> Iterator[str]:
         tokens: list[int] = []
         said = ""
         while len(tokens) < most:

@@ -1,0 +1,256 @@
+"""Steps in place, and as a graph on a GPU: the tokens and the cache are those of plain steps."""
+
+import copy
+import inspect
+from contextlib import contextmanager, nullcontext
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from distinctkv import Concentration
+from distinctkv.hf import (
+    CAREFUL,
+    BrokenForwardError,
+    MaskError,
+    PositionError,
+    calibrate,
+    captured,
+    distinct_cache,
+)
+from distinctkv.hf import capturing as module
+from tests.hf.models import build, greedy
+
+PLANS = {
+    "threshold": {"threshold": 1.0},
+    "kept": {"kept": 0.3},
+    "budget": {"budget": 50},
+    "surprise": {"surprise": Concentration.surprise(tau=1.0, base=20, gain=40)},
+}
+
+
+@pytest.fixture
+def in_place(monkeypatch):
+    """Let steps run in place also where no kernel reads slots."""
+    monkeypatch.setattr(module, "kernels", lambda cache: True)
+
+
+def padded(text):
+    ids, mask = text.repeat(2, 1).clone(), torch.ones(2, text.shape[1], dtype=torch.long)
+    ids[1, :9], mask[1, :9] = 0, 0
+    return ids, mask
+
+
+def counted(model, runs):
+    """Steps that run in place are noted while the model is captured."""
+    inner = model.forward._run
+
+    def run(step):
+        runs.append(step.cache.get_seq_length())
+        return inner(step)
+
+    model.forward._run = run
+
+
+@contextmanager
+def capturing(model, runs):
+    with captured(model):
+        counted(model, runs)
+        yield
+
+
+def same(one, other):
+    assert one.get_seq_length() == other.get_seq_length()
+    for a, b in zip(one.layers, other.layers, strict=True):
+        assert torch.equal(a.slots.lengths, b.slots.lengths)
+        assert torch.equal(a.positions, b.positions)
+        assert torch.equal(a.real, b.real)
+        assert len(a.asked) == len(b.asked)
+        for name in ("keys", "values", "got"):
+            if getattr(a, name) is not None:
+                torch.testing.assert_close(getattr(a, name), getattr(b, name), atol=1e-4, rtol=1e-4)
+    assert one.streams.last.tolist() == other.streams.last.tolist()
+
+
+@pytest.mark.parametrize("care", [None, CAREFUL], ids=["plain", "careful"])
+@pytest.mark.parametrize("name", PLANS)
+def test_steps_in_place_are_plain_steps(tiny, text, in_place, name, care):
+    ids, mask = padded(text)
+    caches, tokens, runs = [], [], []
+    for way in (nullcontext(), capturing(tiny, runs)):
+        caches.append(distinct_cache(tiny, **PLANS[name], recent=8, care=care))
+        with way:
+            tokens.append(greedy(tiny, ids, caches[-1], 30, attention_mask=mask))
+    assert torch.equal(*tokens)
+    same(*caches)
+    assert len(runs) == 28  # all but the prefill and the step after it
+
+
+def test_a_known_metric_asks_no_queries(tiny, text, in_place):
+    metric, runs, caches = calibrate(tiny, [text]), [], []
+    for way in (nullcontext(), capturing(tiny, runs)):
+        caches.append(distinct_cache(tiny, 1.0, recent=8, metric=metric))
+        with way:
+            greedy(tiny, text, caches[-1], 30)
+    same(*caches)
+    assert runs
+    assert not caches[1].layers[0].asked
+
+
+@pytest.mark.parametrize("change", ["crop", "reorder", "turn", "copy", "save"])
+def test_a_cache_may_change_between_steps(tiny, text, in_place, tmp_path, change):
+    """Whatever is done to a cache in the middle, the next steps go on from there."""
+
+    def told(ids, cache, n):
+        return greedy(tiny, ids, cache, n, attention_mask=torch.ones_like(ids))
+
+    def go(way):
+        cache = distinct_cache(tiny, 1.0, recent=8, care=CAREFUL)
+        with way:
+            ids = text.repeat(2, 1)
+            ids = torch.cat((ids, told(ids, cache, 13)), 1)
+            if change == "crop":
+                cache.crop(-3)
+                ids = ids[:, :-3]
+            elif change == "reorder":
+                cache.reorder_cache(torch.tensor([1, 0]))
+            elif change == "turn":
+                ids = torch.cat((ids, ids[:, 3:9]), 1)
+            elif change == "copy":
+                cache = copy.deepcopy(cache)
+            else:
+                cache.save(tmp_path / "cache")
+                cache = type(cache).load(tmp_path / "cache", tiny)
+            tokens = told(ids, cache, 25)
+        return tokens, cache
+
+    runs = []
+    (want, plain), (got, ours) = go(nullcontext()), go(capturing(tiny, runs))
+    assert torch.equal(want, got)
+    same(plain, ours)
+    assert len(runs) > 25
+
+
+def test_logits_of_a_step_stay_when_the_next_one_comes(tiny, text, in_place):
+    cache, found = distinct_cache(tiny, 1.0, recent=8), []
+    with captured(tiny):
+        tiny(text, past_key_values=cache)
+        found = [tiny(text[:, n : n + 1], past_key_values=cache).logits for n in range(6)]
+    plain = distinct_cache(tiny, 1.0, recent=8)
+    tiny(text, past_key_values=plain)
+    want = [tiny(text[:, n : n + 1], past_key_values=plain).logits for n in range(6)]
+    torch.testing.assert_close(torch.cat(found), torch.cat(want), atol=1e-4, rtol=0)
+
+
+def test_beams_and_other_caches_go_as_ever(tiny, text, in_place):
+    def run(way, cache, **options):
+        with way:
+            return greedy(tiny, text, cache, 20, **options)
+
+    runs = []
+    plain = run(nullcontext(), distinct_cache(tiny, 1.0, recent=8), num_beams=3)
+    ours = run(capturing(tiny, runs), distinct_cache(tiny, 1.0, recent=8), num_beams=3)
+    assert torch.equal(plain, ours)
+    assert not runs
+    run(capturing(tiny, runs), DynamicCache())
+    assert not runs
+
+
+def test_what_is_wrong_in_a_step_is_refused_as_ever(tiny, text, in_place):
+    cache = distinct_cache(tiny, 1.0, recent=8)
+    token, runs = text[:, :1], []
+    with capturing(tiny, runs):
+        tiny(text, past_key_values=cache)
+        for _ in range(3):
+            tiny(token, past_key_values=cache)
+        seen = cache.get_seq_length()
+        hole = torch.ones(1, seen + 1).long()
+        hole[0, 5] = 0
+        for wrong, error in (
+            ({"attention_mask": hole}, MaskError),
+            ({"attention_mask": hole[:, 1:]}, MaskError),
+            ({"position_ids": torch.tensor([[3]])}, PositionError),
+        ):
+            with pytest.raises(error):
+                tiny(token, past_key_values=cache, **wrong)
+        with pytest.raises(ValueError, match="holds 1 streams"):
+            tiny(token.repeat(2, 1), past_key_values=cache)
+        assert cache.get_seq_length() == seen
+        tiny(token, past_key_values=cache)
+    assert len(runs) == 2
+
+
+def test_more_than_logits_is_the_model_s_own_work(seed, text, in_place):
+    model, runs = build(seed), []
+    cache = distinct_cache(model, 1.0, recent=8)
+    token = text[:, :1]
+    with capturing(model, runs):
+        model(text, past_key_values=cache)
+        model(token, past_key_values=cache)
+        out = model(token, past_key_values=cache, output_hidden_states=True)
+        assert len(out.hidden_states) == 4
+        assert isinstance(model(token, past_key_values=cache, return_dict=False), tuple)
+        with torch.enable_grad():
+            assert model(token, past_key_values=cache).logits.requires_grad
+    assert not runs
+
+
+def test_a_failure_in_the_middle_is_told(seed, text, in_place):
+    model = build(seed)
+    cache, norm = distinct_cache(model, 1.0, recent=8), model.model.norm
+    with captured(model):
+        model(text, past_key_values=cache)
+        model(text[:, :1], past_key_values=cache)
+        model.model.norm = torch.nn.Linear(3, 3)
+        with pytest.raises(RuntimeError, match="shapes"):
+            model(text[:, :1], past_key_values=cache)
+        model.model.norm = norm
+        with pytest.raises(BrokenForwardError, match="cut short"):
+            model(text[:, :1], past_key_values=cache)
+
+
+def test_the_model_is_left_as_it_was(tiny, text):
+    before = inspect.signature(tiny.forward)
+    with captured(tiny):
+        assert inspect.signature(tiny.forward) == before
+        with captured(tiny):
+            greedy(tiny, text, distinct_cache(tiny, 1.0), 3)
+    assert "forward" not in vars(tiny)
+    with pytest.raises(MaskError), captured(tiny):
+        tiny(text, past_key_values=distinct_cache(tiny, 1.0), attention_mask=text[:, :3])
+    assert "forward" not in vars(tiny)
+    with pytest.raises(TypeError, match="PreTrainedModel"), captured(object()):
+        pass
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("error:steps go one by one")
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [*((name, torch.float32) for name in PLANS), ("threshold", torch.bfloat16)],
+)
+@pytest.mark.parametrize("care", [None, CAREFUL], ids=["plain", "careful"])
+def test_on_a_gpu_a_graph_gives_the_logits_of_plain_steps(seed, text, name, care, kind):
+    model = build(seed).to("cuda", kind)
+    ids, mask = (part.cuda() for part in padded(text.repeat(1, 3)))
+    caches, runs, replays = [], [], []
+    drawn = torch.randint(2, 64, (2, 150), device="cuda")
+    logits = []
+    for way in (nullcontext(), capturing(model, runs)):
+        cache = distinct_cache(model, **PLANS[name], care=care)
+        with way:
+            model(ids, attention_mask=mask, past_key_values=cache)
+            for n in range(150):
+                mask_now = torch.cat((mask, mask.new_ones(2, n + 1)), 1)
+                out = model(drawn[:, n : n + 1], attention_mask=mask_now, past_key_values=cache)
+                logits.append(out.logits)
+                replays.append(getattr(model.forward, "replay", None))
+        caches.append(cache)
+    want, got = torch.cat(logits[:150]), torch.cat(logits[150:])
+    assert len(runs) == 149
+    assert any(hasattr(one, "__self__") for one in replays)
+    gap = (want.double() - got.double()).norm() / want.double().norm()
+    assert gap < {torch.float32: 1e-4, torch.bfloat16: 2e-2}[kind]
+    if kind == torch.float32:
+        for a, b in zip(caches[0].layers, caches[1].layers, strict=True):
+            assert torch.equal(a.slots.lengths, b.slots.lengths)
