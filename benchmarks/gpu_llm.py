@@ -184,7 +184,16 @@ def eight(bench: Bench) -> list[Row]:
     rows = [{"plan": "kept=1/4"} | compress(bench, ids, plain, {"kept": 0.25}, model)]
     # Random weights merge little at a threshold of 1: at the one that was found a quarter is left.
     found = {"threshold": rows[0]["threshold"]}
-    rows.append({"plan": "threshold"} | compress(bench, ids, plain, found, model))
+    metric = calibrate(model, [ids[:, : bench.long // 8]])
+    ways: dict[str, Row] = {
+        "threshold": found,
+        "threshold, calibrated": {**found, "metric": metric},
+    }
+    ways |= {"threshold, careful": {**found, "care": CAREFUL}}
+    ways |= {"kept=1/4, careful": {"kept": 0.25, "care": CAREFUL}}
+    for name, way in ways.items():
+        if bench.left() > 0:
+            rows.append({"plan": name} | compress(bench, ids, plain, way, model))
     return rows
 
 

@@ -37,7 +37,7 @@ MORE = {
 }
 # Of `distinctkv.hf` what comes before the errors, and what only models call.
 FIRST = ("distinct_cache", "DistinctCache", "Care", "CAREFUL", "captured", "calibrate", "Metric")
-OF_MODELS = ("attend", "block", "finish", "turn_at", "update")
+OF_MODELS = ("attend", "block", "finish", "forget", "share", "turn_at", "update")
 BESIDE = {
     "What a cache holds": {"hf.summary": ("Summary",)},
     "For kvpress": {"hf.press": ("DistinctPress",)},
@@ -114,7 +114,8 @@ def members(thing: object) -> dict[str, object]:
 
     if not isinstance(thing, type):
         return {}
-    return {**(vars(Holding) if issubclass(thing, Holding) else {}), **vars(thing)}
+    bases = [base for base in reversed(thing.__mro__) if issubclass(base, Holding)]
+    return {name: one for base in (*bases, thing) for name, one in vars(base).items()}
 
 
 class Plain(str):

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from . import door, saving
 from .anatomy import Anatomy
 from .attention import NAME, Handed, read, stock
-from .holding import Holding
 from .importance import received
 from .layer import DistinctLayer
 from .measuring import may_wait, measure
 from .merging import absorb_all
 from .metric import Metric
+from .moving import Moving
 from .plan import Plan
 from .sizing import Sizing
 from .slots import Slots
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 BLOCK, BLOCK_ELSEWHERE = 16, 64
 
 
-class DistinctCache(Holding):
+class DistinctCache(Moving):
     """Slots for the old tokens of a text, the newest tokens as they are; see `distinct_cache`."""
 
     def __init__(
@@ -48,9 +48,10 @@ class DistinctCache(Holding):
         self.anatomy, self.plan, self.metric = anatomy, plan, metric
         self.observes = False  # queries for `calibrate`
         self.step: Steps | None = None  # while a pass runs in place
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Know nothing of any text."""
         self.streams = None
         self.sizing = Sizing(self.plan)
         self.arrival: Arrival | None = None
@@ -176,22 +177,13 @@ class DistinctCache(Holding):
             thresholds = self.sizing.now(self, columns)
             opened = absorb_all(self.layers, columns, self.plan, thresholds, self.metric)
             self.sizing.note(opened.masked_fill(padding.to(opened.device), -1.0))
-            self._share()
+            self.share()
         self.sizing.settle(self)
 
     @property
     def block(self) -> int:
         """Tokens that come one by one and are absorbed together."""
         return BLOCK if self.layers[0].keys.is_cpu else BLOCK_ELSEWHERE
-
-    def _share(self) -> None:
-        """Hold once what is the same for all layers."""
-        first = self.layers[0]
-        for layer in self.layers[1:]:
-            if layer.is_initialized and layer.keys.device == first.keys.device:
-                layer.positions, layer.real = first.positions, first.real
-                if layer.moments is not None and first.moments is not None:
-                    layer.moments.count = first.moments.count
 
     def _measure(self) -> None:
         """No query waits to be measured; refuse a cache that a pass left in the middle."""
@@ -200,7 +192,7 @@ class DistinctCache(Holding):
 
     def _measured(self) -> None:
         measure(self.layers)
-        self._share()
+        self.share()
 
     # A file
 
@@ -222,7 +214,7 @@ class DistinctCache(Holding):
     def load(path: str | os.PathLike[str], model: PreTrainedModel) -> DistinctCache:
         """Read a cache back for the model it was made with."""
         cache = saving.load(path, model)
-        cache._share()
+        cache.share()
         return cache
 
     # What generate calls
@@ -230,39 +222,4 @@ class DistinctCache(Holding):
     def reset(self) -> None:
         """Forget everything but the plan."""
         super().reset()
-        self._forget()
-
-    def crop(self, tokens: int) -> None:
-        """Take back the last ``-tokens``, or all but the first ``tokens`` if that is positive."""
-        door.check_whole(self)
-        super().crop(tokens)
-        first = self.layers[0]
-        if first.seen == 0:
-            self._forget()
-        elif self.streams is not None:
-            assert first.positions is not None
-            assert first.real is not None
-            self.streams.crop(first.seen, first.positions, first.real)
-            self._share()
-
-    def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Reorder streams, for beams."""
-        self._select(beam_idx)
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep some streams."""
-        self._select(indices.nonzero()[:, 0] if indices.dtype == torch.bool else indices)
-
-    def batch_repeat_interleave(self, repeats: int) -> None:
-        """Repeat each stream."""
-        batch = len(self.layers[0].keys) if self.layers[0].is_initialized else 0
-        self._select(torch.arange(batch).repeat_interleave(repeats))
-
-    def _select(self, streams: Tensor) -> None:
-        door.check_whole(self)
-        for layer in self.layers:
-            layer.select(streams)
-        self._share()
-        if self.streams is not None:
-            self.streams.select(streams)
-            self.sizing.select(streams.tolist())
+        self.forget()
