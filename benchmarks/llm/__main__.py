@@ -47,11 +47,13 @@ def main() -> None:
     chosen = list(args.ours)
     if args.choose:
         cases = evenly(Plan(tasks, args.length, [args.choose], ASIDE + args.first))
-        run(todo, cases, [*SECOND, *SIZED], args.kept, args.workers)
+        names = args.ways or [*SECOND, *SIZED]
+        run(todo, cases, names, args.kept, args.workers)
         found = _of(rows.load(args.out, code), cases)
-        best = table.choose([row for row in found if row.part in args.kept], list(SECOND))
+        some = [name for name in names if name in VARIANTS] or ["ours"]
+        best = table.choose([row for row in found if row.part in args.kept], some)
         chosen = list(dict.fromkeys((*chosen, best)))
-        print(choosing.compact(found, "ours", best))
+        print(choosing.compact(found, some[0], best))
     more = _known(args.more, there, "task")
     later = args.first + (0 if args.few == inf else int(args.few))  # without weak rivals
     cases = evenly(
@@ -158,12 +160,18 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, nargs="+", default=[1024], help="in tokens")
     parser.add_argument("--kept", type=float, nargs="+", default=[0.25, 0.125], help="parts")
     parser.add_argument("--tasks", nargs="+", help="default: all whose texts are there")
-    parser.add_argument("--ways", nargs="+", help="default: --ours and all rivals; else these")
+    parser.add_argument(
+        "--ways",
+        nargs="+",
+        help="default: --ours and all rivals, variants to choose from; else these",
+    )
     parser.add_argument(
         "--ours", nargs="+", default=["ours"], help="variants and thresholds to report"
     )
     parser.add_argument("--choose", type=int, default=0, help="contexts of each task to choose on")
-    parser.add_argument("--first", type=int, default=0, help="first seed to report")
+    parser.add_argument(
+        "--first", type=int, default=0, help="first seed to report, or to choose on"
+    )
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--dtype", default="float32", help="of the model")
     parser.add_argument("--workers", type=int, default=1, help="processes, also on one GPU")

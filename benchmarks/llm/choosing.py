@@ -10,7 +10,8 @@ from .aims import LOST, SIZED
 from .rows import FULL, Row
 from .table import Floats, interval, is_recall, paired
 
-SHORT = {"ours, ": "", "importance ": "i", "horizon ": "h", "tighten ": "t", "attended": "att"}
+SHORT = {"ours, ": "", "importance ": "i", "horizon ": "h", "tighten ": "t", "recent ": "r",
+         "attended": "att"}  # fmt: skip
 TASKS = (*SIZED, "raw_logs")
 
 

@@ -24,18 +24,25 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 QUERIES, STEPS, RIDGE, SPAN = 512, 50, 1e-3, 512
+LAYERS = 10  # at once
 WAY_NOTE = f"{QUERIES} of the context's queries, {STEPS} steps for biases, ridge {RIDGE:g}"
 
 
 def hold(model: PreTrainedModel, context: Context, kept: float) -> list[Held]:
-    """Each layer by itself, each head with the same number of keys."""
+    """Each head by itself, all with the same number of keys; many layers in one go."""
     rotary = Anatomy.of(model).rotary
-    T = len(context)
-    positions = torch.arange(T, device=context.ids.device)[None, None]
-    held = []
-    for layer in context.layers:
-        plain = rotary.unrotate(layer.queries, positions)
-        held.append(_match(layer, _after(plain, context, layer), max(1, int(kept * T))))
+    positions = torch.arange(len(context), device=context.ids.device)[None, None]
+    n = max(1, int(kept * len(context)))
+    held: list[Held] = []
+    for start in range(0, len(context.layers), LAYERS):
+        some = context.layers[start : start + LAYERS]
+        queries = [_after(rotary.unrotate(x.queries, positions), context, x) for x in some]
+        keys, values = (
+            torch.cat([getattr(x, name)[0] for x in some]) for name in ("keys", "values")
+        )
+        made = _match(keys, values, torch.cat(queries), some[0].module.scaling, n)
+        sizes = [x.keys.shape[1] for x in some]
+        held += [Held(*one) for one in zip(*(part.split(sizes) for part in made), strict=True)]
     return held
 
 
@@ -52,9 +59,12 @@ def _after(plain: Tensor, context: Context, layer: Layer) -> Tensor:
     return (chosen * cos[0] + turned * sin[0]).unflatten(0, (H, -1)).flatten(1, 2)
 
 
-def _match(layer: Layer, queries: Tensor, n: int) -> Held:
-    keys, values = layer.keys[0].float(), layer.values[0].float()
-    logits = queries.float() @ keys.mT * layer.module.scaling  # (H, R, T)
+def _match(
+    old_keys: Tensor, old_values: Tensor, queries: Tensor, scaling: float, n: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys, values and biases of n tokens of every head."""
+    keys, values = old_keys.float(), old_values.float()
+    logits = queries.float() @ keys.mT * scaling  # (H, R, T)
     logits = logits - logits.amax(-1, keepdim=True)
     grown = logits.exp()
     mass = grown.sum(-1, keepdim=True)
@@ -75,8 +85,8 @@ def _match(layer: Layer, queries: Tensor, n: int) -> Held:
     gram = shares @ shares.mT
     eye = torch.eye(gram.shape[-1], device=gram.device)
     change = shares.mT @ torch.linalg.solve(gram + RIDGE * eye, target - shares @ old)
-    picked = layer.keys[0].gather(1, chosen[..., None].expand(-1, -1, keys.shape[-1]))
-    return Held(picked, (old + change).to(layer.values.dtype), factor[..., 0].log())
+    picked = old_keys.gather(1, chosen[..., None].expand(-1, -1, keys.shape[-1]))
+    return picked, (old + change).to(old_values.dtype), factor[..., 0].log()
 
 
 WAY = Way("Attention Matching, like it", WAY_NOTE, each(hold))

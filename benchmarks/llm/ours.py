@@ -25,7 +25,7 @@ from distinctkv.hf.searching import least_threshold
 from distinctkv.studies.llm_held import Context, Held, Layer
 
 from .pooled import slots
-from .recipe import RECENT, SINKS, Recipe
+from .recipe import SINKS, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -51,11 +51,14 @@ class Prepared:
         self.features = torch.cat(made)  # (N H, T, F)
         self.keys = torch.cat([layer.keys[0] for layer in context.layers]).flatten(0, 1)
         self.values = torch.cat([layer.values[0] for layer in context.layers]).flatten(0, 1)
-        self.rest = slice(SINKS, len(context) - RECENT)
         self.looks: dict[tuple[float | None, ...], dict[float, Allocation]] = {}
         self.ended: dict[int, float] = {}
         self.weights: dict[tuple[float | None, ...], Tensor] = {}
-        self.routers: dict[float | None, Callable[[Tensor], Allocation]] = {}
+        self.routers: dict[tuple[float | None, int], Callable[[Tensor], Allocation]] = {}
+
+    def rest(self, recent: int) -> slice:
+        """The tokens that may merge."""
+        return slice(SINKS, len(self.context) - recent)
 
     @cached_property
     def shares(self) -> Tensor:
@@ -72,40 +75,41 @@ class Prepared:
         return self.weights[recipe.near]
 
     def _layer_weight(self, layer: Layer, asked: Tensor, recipe: Recipe) -> Tensor:
+        rest = self.rest(recipe.newest)
         if recipe.peak:
-            paid = layer.received.peak[:, self.rest]
+            paid = layer.received.peak[:, rest]
             # Relative to what is usual in this layer, or the threshold would mean something else.
             return (paid / paid.mean()).clamp(min=LEAST) ** recipe.peak
         if not recipe.care.weighs:
-            return torch.ones_like(layer.keys[0, :, self.rest, 0], dtype=torch.float32)
-        return weights(layer.received.shares[:, self.rest], asked[self.rest], recipe.care)
+            return torch.ones_like(layer.keys[0, :, rest, 0], dtype=torch.float32)
+        return weights(layer.received.shares[:, rest], asked[rest], recipe.care)
 
     def look(self, recipe: Recipe, threshold: float) -> Allocation:
         """Where tokens go at a threshold."""
         there = self.looks.setdefault(recipe.near, {})
         if threshold not in there:
             near = reach(threshold, self.weight(recipe))
-            there[threshold] = self._router(recipe.care.horizon)(near)
+            there[threshold] = self._router(recipe.care.horizon, recipe.newest)(near)
         return there[threshold]
 
-    def _router(self, horizon: float | None) -> Callable[[Tensor], Allocation]:
-        if horizon not in self.routers:
+    def _router(self, horizon: float | None, recent: int) -> Callable[[Tensor], Allocation]:
+        if (horizon, recent) not in self.routers:
             self.routers.clear()  # one is as large as the context
             features = self.features
             if horizon is not None:
                 place = (self.positions / horizon).expand(len(features), -1)
                 features = torch.cat((features, place[..., None]), -1)
-            sinks, tokens = features[:, :SINKS], features[:, self.rest]
+            sinks, tokens = features[:, :SINKS], features[:, self.rest(recent)]
             none = torch.zeros_like(sinks[..., 0], dtype=torch.bool)
             lengths = torch.full((len(features),), SINKS, device=features.device)
             present = torch.ones_like(tokens[..., 0], dtype=torch.bool)
-            self.routers[horizon] = router(tokens, present, sinks, none, lengths)
-        return self.routers[horizon]
+            self.routers[horizon, recent] = router(tokens, present, sinks, none, lengths)
+        return self.routers[horizon, recent]
 
     def search(self, recipe: Recipe, part: float) -> float:
         """The least threshold that leaves this part."""
         n_heads = len(self.features)
-        each = part * len(self.context) - RECENT
+        each = part * len(self.context) - recipe.newest
         goal = max(int(each * n_heads), n_heads * (SINKS + 1))
 
         def slots(at: float) -> int:
@@ -151,8 +155,11 @@ def by_part(recipe: Recipe) -> Callable[..., list[list[Held]]]:
     """A way that is told what part to keep."""
 
     def hold(model: PreTrainedModel, context: Context, parts: Sequence[float]) -> list[list[Held]]:
-        made = prepare(model, context)
-        return [held(made, recipe, made.search(recipe, part)) for part in parts]
+        made, found = prepare(model, context), []
+        for part in parts:
+            sized = recipe.sized(len(context), part)
+            found.append(held(made, sized, made.search(sized, part)))
+        return found
 
     return hold
 
@@ -161,8 +168,8 @@ def by_threshold(recipe: Recipe, threshold: float) -> Callable[..., list[list[He
     """A way that sizes itself."""
 
     def hold(model: PreTrainedModel, context: Context, parts: Sequence[float]) -> list[list[Held]]:
-        made = prepare(model, context)
+        made, sized = prepare(model, context), recipe.sized(len(context))
         at = recipe.care.threshold(threshold, len(context))
-        return [held(made, recipe, at) for _ in parts]
+        return [held(made, sized, at) for _ in parts]
 
     return hold

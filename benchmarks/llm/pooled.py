@@ -15,7 +15,7 @@ from distinctkv.hf.attention import bias
 from distinctkv.hf.importance import LEAST
 from distinctkv.studies.llm_held import Held
 
-from .recipe import RECENT, SINKS, Recipe
+from .recipe import SINKS, Recipe
 
 if TYPE_CHECKING:
     from .ours import Prepared
@@ -42,8 +42,8 @@ class Flat(NamedTuple):
 def slots(prepared: Prepared, recipe: Recipe, choice: Allocation) -> Flat:
     """Sinks are slots of one token and come first; so are the newest tokens, which come last."""
     first = torch.arange(SINKS, device=choice.owner.device).expand(len(choice.owner), -1)
-    last = torch.arange(RECENT, device=first.device) + choice.lengths[:, None]
-    lengths = choice.lengths + RECENT
+    last = torch.arange(recipe.newest, device=first.device) + choice.lengths[:, None]
+    lengths = choice.lengths + recipe.newest
     starts = lengths.cumsum(0) - lengths
     to = (torch.cat((first, choice.owner, last), 1) + starts[:, None]).flatten()  # (N H T)
     n = len(prepared.context.layers)

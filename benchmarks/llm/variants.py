@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 from distinctkv.hf import Care
 
 from .recipe import Recipe
+
+
+def _careful(horizon: int, importance: float, recent: int | None = None) -> tuple[str, Recipe]:
+    """A recipe with all three, and its name."""
+    told = f"horizon {horizon}, importance {importance:g}, attended".replace(" 0.", " .")
+    made = Recipe(Care(importance=importance, horizon=horizon, attended=True), recent=recent)
+    return told + (f", recent {recent}" if recent else ""), made
+
 
 QUARTER, HALF = Care(importance=0.25), Care(importance=0.5)
 LAST: Literal["last"] = "last"
@@ -46,7 +55,18 @@ for n in (1024, 512, 2048, 4096):
             Care(importance=0.25, horizon=n, attended=True)
         ),
     }
-VARIANTS = {**FIRST, **SECOND}
+# The best of the second with fewer of the newest tokens left alone, for when little is kept.
+THIRD = {
+    f"ours, {name}": one
+    for name, one in (
+        _careful(512, 0.25, 16),
+        _careful(512, 0.25, 8),
+        _careful(512, 0.25, 4),
+        _careful(512, 0.5, 8),
+        _careful(256, 0.25, 8),
+    )
+}
+VARIANTS = {**FIRST, **SECOND, **THIRD}
 
 
 def _sizes(horizon: int, importance: float, tighten: float) -> tuple[str, Recipe]:
@@ -62,7 +82,7 @@ def _sized(
     return {name: (recipe, at) for (name, recipe), at in found}
 
 
-SIZES: Mapping[str, tuple[Recipe, tuple[float, ...]]] = {
+SIZES: dict[str, tuple[Recipe, tuple[float, ...]]] = {
     "": (Recipe(), (0.5, 1.0, 2.0)),
     ", importance .5": (Recipe(HALF), (0.5, 1.0, 2.0)),
     ", horizon 1024, importance .25, attended": (
@@ -82,3 +102,21 @@ SIZES: Mapping[str, tuple[Recipe, tuple[float, ...]]] = {
 # Thresholds that are chosen from; the others are there to be named.
 SIZED = ("threshold 1", *(f"threshold {at:g}{name}" for name, (_, some) in SIZES.items()
          if "horizon" in name for at in some))  # fmt: skip
+# What keeps about as much at 1k as it may, with horizons that keep more of long texts; to be named.
+for (told, one), thresholds in (
+    (_careful(1024, 0.25), (1.0, 1.25, 1.5)),
+    (_careful(768, 0.25), (1.3,)),
+    (_careful(512, 0.25), (1.4, 1.5)),
+    (_careful(512, 0.25, 8), (1.3,)),
+    (_careful(512, 0.5), (1.25,)),
+    (_careful(256, 0.25), (1.75, 2.0)),
+    (_careful(256, 0.5), (1.5,)),
+):
+    SIZES[f", {told}"] = one, thresholds
+# With a horizon the part kept does not fall with the length by itself.
+for (told, one), at, power in (
+    (_careful(512, 0.25), 1.4, 0.1),
+    (_careful(256, 0.25), 1.75, 0.15),
+):
+    grown = replace(one, care=replace(one.care, tighten=-power))
+    SIZES[f", {told}, loosen {power:g}".replace(" 0.", " .")] = grown, (at,)

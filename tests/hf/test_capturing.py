@@ -142,6 +142,24 @@ def test_logits_of_a_step_stay_when_the_next_one_comes(tiny, text, in_place):
     torch.testing.assert_close(torch.cat(found), torch.cat(want), atol=1e-4, rtol=0)
 
 
+def test_steps_may_change_between_no_gradients_and_inference(tiny, text, in_place):
+    """Each way to turn gradients off, after the other."""
+    modes = [torch.no_grad, torch.inference_mode, torch.no_grad, torch.inference_mode]
+    found, runs = [], []
+    for way in (nullcontext(), capturing(tiny, runs)):
+        cache = distinct_cache(tiny, 1.0, recent=8, care=CAREFUL)
+        with way:
+            tiny(text, past_key_values=cache)
+            for n in range(40):
+                with modes[n // 10]():
+                    out = tiny(text[:, n : n + 1], past_key_values=cache)
+        found.append((out.logits, cache))
+    (want, plain), (got, ours) = found
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=0)
+    same(plain, ours)
+    assert len(runs) == 39
+
+
 def test_beams_and_other_caches_go_as_ever(tiny, text, in_place):
     def run(way, cache, **options):
         with way:

@@ -134,7 +134,7 @@ def test_layers_one_by_one_give_what_all_together_do(window, monkeypatch, size):
     "size",
     [
         {"threshold": 1.0},
-        {"kept": 0.4},
+        {"kept": 0.4, "recent": 32},
         {"surprise": Concentration.surprise(tau=1.0, base=50, gain=60, rate=0.1)},
     ],
 )

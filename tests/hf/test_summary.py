@@ -70,7 +70,7 @@ def test_a_cache_prints_as_one_line(tiny, text):
     tiny(text.repeat(2, 1), past_key_values=cache)
     slots = cache.n_slots(0) / cache.n_heads
     assert str(cache) == (
-        f"DistinctCache(kept=0.5: 2 streams of 120 tokens in {slots:.1f} slots a head and 32 "
+        f"DistinctCache(kept=0.5: 2 streams of 120 tokens in {slots:.1f} slots a head and 8 "
         f"outside, {cache.nbytes:,} bytes)"
     )
 

@@ -9,6 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from distinctkv.hf import Care, distinct_cache
+from distinctkv.studies import llm_held
 from distinctkv.studies.llm_asking import ask
 from distinctkv.studies.llm_held import hold_by, keep, read
 from distinctkv.studies.llm_rivals import RIVALS, SINKS, at_random, kept_tokens, mass
@@ -116,6 +117,14 @@ def test_sinks_are_kept(name, context, seed):
 def test_all_the_attention_there_is_adds_up(context):
     for layer in context.layers:
         assert mass(layer).sum(1) == pytest.approx(LENGTH, rel=1e-4)
+
+
+def test_attention_is_the_same_in_pieces_and_at_once(context, monkeypatch):
+    whole = context.layers[1].received
+    monkeypatch.setattr(llm_held, "ROWS", 32)
+    pieces = replace(context.layers[1]).received
+    for one, other in zip(whole, pieces, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_of_two_tokens_that_are_alike_the_later_is_less_redundant(context):

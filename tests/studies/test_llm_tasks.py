@@ -19,7 +19,7 @@ def again(kit, seed):
 def test_a_context_is_as_long_as_was_asked_for_or_a_line_shorter(name, kit):
     made = TASKS[name](kit)
     assert len(made.ids) <= kit.length
-    few = name in ("updates", "code")  # as many facts as there are, or whole functions
+    few = name == "updates"  # as many facts as there are
     assert len(made.ids) > (0.5 if few else 0.8) * kit.length
 
 

@@ -158,7 +158,7 @@ def _talk(held: Any) -> dict[str, Any]:  # noqa: ANN401
         **{name: plan[name] for name in ("threshold", "kept", "budget", "surprise")},
         "thresholds found": None if plan["threshold"] is not None else state["thresholds"],
         "sinks": plan["sinks"],
-        "recent": plan["recent"],
+        "recent": "32 or fewer" if plan["recent"] is None else plan["recent"],
         "care": ", ".join(care) or "none",
     }
 

@@ -165,9 +165,8 @@ class DistinctCache(Moving):
     def finish(self, length: int) -> None:
         """After the last layer of a pass: old tokens into slots, and back within bounds."""
         door.check_windows(self)
-        first = self.layers[0]
-        columns = first.outside - self.plan.recent
-        absorbs = self.plan.merges and columns >= (1 if length > 1 else self.block)
+        first, columns = self.layers[0], self.due(length)
+        absorbs = columns > 0
         # Queries that come one by one wait, as their tokens do.
         if absorbs or length > 1:
             self._measured()
@@ -179,6 +178,13 @@ class DistinctCache(Moving):
             self.sizing.note(opened.masked_fill(padding.to(opened.device), -1.0))
             self.share()
         self.sizing.settle(self)
+
+    def due(self, length: int) -> int:
+        """Columns to absorb after a pass of so many tokens; 0 if they may wait."""
+        assert self.streams is not None
+        seen = self.streams.seen - int(self.streams.pads.min())
+        columns = self.layers[0].outside - self.plan.newest(seen)
+        return columns if self.plan.merges and columns >= (1 if length > 1 else self.block) else 0
 
     @property
     def block(self) -> int:

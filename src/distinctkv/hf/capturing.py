@@ -89,9 +89,9 @@ class Capturing:
         cache, steps = step.cache, self.steps
         if steps is None or not steps.same():
             self.steps = self.replay = None  # their memory goes first
-            steps = self.steps = Steps(cache, self.forward, cache.plan.recent + cache.block)
-        cache.cut = True
+            steps = self.steps = Steps(cache, self.forward, cache.plan.most + cache.block)
         steps.tell(step.ids, step.positions)
+        cache.cut = True
         if steps.out is None:  # the first builds kernels
             steps.run()
         else:
@@ -155,7 +155,7 @@ def _settled(cache: DistinctCache, ids: Tensor) -> bool:
         and same
         and not torch.is_autocast_enabled(ids.device.type)
         and first.keys.device == last.keys.device
-        and first.outside < cache.plan.recent + cache.block
+        and first.outside < cache.plan.most + cache.block
         and kernels(cache)
     )
 

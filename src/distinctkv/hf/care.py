@@ -19,7 +19,8 @@ class Care:
     tokens alike.
     ``spare``: this part of the tokens, those of a pass with the most attention, are never merged.
     ``cap``: a slot counts in attention as its tokens do, but as no more than this many.
-    ``tighten``: beyond 1024 tokens the threshold falls with their number to this power.
+    ``tighten``: beyond 1024 tokens the threshold falls with their number to this power; below 0 it
+    grows.
     ``horizon``: so many tokens apart counts as a squared distance of 1, twice as many as 4: what
     is said again much later has a slot of its own. Say ``Care(horizon=1024)``. At a threshold of 1
     a word said again after just so many tokens joins, after one more it does not.
@@ -40,11 +41,13 @@ class Care:
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
-        for name in ("importance", "tighten"):
+        for name, least in (("importance", 0), ("tighten", -1)):
             power = getattr(self, name)
             check_number(name, power)
-            if not 0 <= power <= 4:
-                raise ValueError(f"{name} must lie in [0, 4], got {power}; it is a power, 0 is off")
+            if not least <= power <= 4:
+                raise ValueError(
+                    f"{name} must lie in [{least}, 4], got {power}; it is a power, 0 is off"
+                )
         check_number("spare", self.spare)
         if not 0 <= self.spare < 1:
             raise ValueError(f"spare must lie in [0, 1), got {self.spare}; 0.05 is one in twenty")

@@ -44,7 +44,7 @@ def _check_place(keys: Tensor, layer: DistinctLayer) -> None:
 def check_stock(cache: DistinctCache, layer: DistinctLayer, length: int) -> None:
     """Any attention will do while there is nothing to merge."""
     plan = cache.plan
-    if plan.merges and layer.seen + length > plan.sinks + plan.recent:
+    if plan.merges and layer.seen + length > plan.sinks + plan.newest(layer.seen + length):
         raise UnsupportedModelError(
             f"attention is {cache.anatomy.config._attn_implementation!r}, which cannot read "
             f"slots; call model.set_attn_implementation({NAME!r}), or say kept=1.0"

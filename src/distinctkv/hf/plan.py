@@ -10,6 +10,7 @@ from ..policy import Concentration
 from .care import Care, check_number
 
 SIZES = ("threshold", "kept", "budget", "surprise")
+RECENT, FEW, PART = 32, 8, 8  # newest tokens that wait; where little is held an eighth, but 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Plan:
     ``budget``: tokens' worth to hold for each head, in the mean over layers and heads.
     ``surprise``: a threshold, and a budget that grows while slots open; least used slots go.
 
-    With none of the four the threshold is 1.
+    With none of the four the threshold is 1. ``recent`` newest tokens are not merged yet; if it is
+    not said, `newest` follows from the size.
 
     >>> Plan().threshold, Plan(kept=0.25).threshold
     (1.0, None)
@@ -34,7 +36,7 @@ class Plan:
     budget: int | None = None
     surprise: Concentration | None = None
     sinks: int = 4
-    recent: int = 32
+    recent: int | None = None
     care: Care = field(default_factory=Care)
 
     def __post_init__(self) -> None:
@@ -44,8 +46,9 @@ class Plan:
             raise ValueError(f"a cache is sized in one way, got {' and '.join(ways)}; choose one")
         if not ways:
             object.__setattr__(self, "threshold", 1.0)
-        for name in ("sinks", "recent"):
-            _check_count(name, getattr(self, name), least=0)
+        _check_count("sinks", self.sinks, least=0)
+        if self.recent is not None:
+            _check_count("recent", self.recent, least=0)
         if self.threshold is not None:
             check_number("threshold", self.threshold)
             if not 0 <= self.threshold < inf:
@@ -60,7 +63,7 @@ class Plan:
                     f"kept must lie in (0, 1], got {self.kept}; 0.25 holds a quarter, 1 all"
                 )
         if self.budget is not None:
-            _check_count("budget", self.budget, least=self.sinks + self.recent + 1)
+            _check_count("budget", self.budget, least=self.least)
         if self.surprise is not None:
             self._check_surprise(self.surprise)
         self._check_care()
@@ -85,10 +88,9 @@ class Plan:
                 f"surprise must be a Concentration, got {surprise!r}; "
                 "say Concentration.surprise(tau=1.0, base=64, gain=512)"
             )
-        least = self.sinks + self.recent + 1
-        if surprise.base < least:
+        if surprise.base < self.least:
             raise ValueError(
-                f"base must be at least sinks + recent + 1 = {least}, got {surprise.base}; "
+                f"base must be at least sinks + recent + 1 = {self.least}, got {surprise.base}; "
                 "these tokens are held whatever the budget"
             )
         if surprise.base == inf:
@@ -96,6 +98,27 @@ class Plan:
                 "base must be finite, got inf: without a bound nothing is evicted; say "
                 "Concentration.surprise(tau=1.0, base=64, gain=512), or threshold=1.0 for none"
             )
+
+    @property
+    def most(self) -> int:
+        """The most newest tokens that are not merged yet."""
+        return RECENT if self.recent is None else self.recent
+
+    @property
+    def least(self) -> int:
+        """Tokens' worth below which nothing can be merged."""
+        return self.sinks + self.most + 1
+
+    def newest(self, tokens: int) -> int:
+        """Newest tokens that are not merged yet, of a text of so many.
+
+        >>> Plan().newest(1024), [Plan(kept=1 / n).newest(1024) for n in (4, 8, 16, 32)]
+        (32, [32, 16, 8, 32])
+        """
+        share = self.kept * tokens if self.kept is not None else self.budget
+        if self.recent is not None or share is None or share < self.least:
+            return self.most
+        return min(RECENT, max(FEW, int(share) // PART))
 
     @property
     def way(self) -> str:

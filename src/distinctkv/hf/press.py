@@ -41,7 +41,7 @@ class DistinctPress:
     threshold: float | None = None
     compression_ratio: float | None = None
     sinks: int = 4
-    recent: int = 32
+    recent: int | None = None
     care: Care | None = None
     metric: Metric | None = None
 

@@ -153,7 +153,7 @@ class Sizing:
         """At how many tokens a part leaves slots beside the newest; 0 once something merged."""
         if self.plan.kept in (None, 1.0) or self.thresholds[stream] is not None:
             return 0
-        return ceil((self.plan.recent + self.plan.sinks + 1) / self.plan.kept)
+        return ceil(self.plan.least / self.plan.kept)
 
     def _fewest(self, cache: DistinctCache, stream: int) -> int:
         """Slots that no threshold merges, and one more for each head."""

@@ -96,7 +96,9 @@ class Steps:
         """Whether nobody else has changed the cache since the last step."""
         first, (positions, real) = self.cache.layers[0], self.shown
         told = first.positions is positions and first.real is real
-        return bool(self.layers) and told and all(seats.same() for seats in self.layers)
+        # Tensors made in inference mode can be written to in no other.
+        mode = torch.is_inference_mode_enabled() or not self.ids.is_inference()
+        return bool(self.layers) and told and mode and all(seats.same() for seats in self.layers)
 
     def tell(self, ids: Tensor, positions: Tensor) -> None:
         """The tokens of the next step, (B, 1), and where they stand, (B, 1) on the CPU."""
@@ -154,7 +156,7 @@ class Steps:
         for seats in self.layers:
             seats.show(columns, cache.window)
         cache.streams.last, cache.streams.seen = positions[:, 0], cache.streams.seen + 1
-        if columns == self.room:
+        if cache.due(1):
             self.layers.clear()  # so that old slots go as new ones come
         cache.finish(1)
 

@@ -55,8 +55,8 @@ class Layer:
         return self.queries.view(H, -1, T, D)
 
     def weights(self, start: int, stop: int) -> Tensor:
-        """Attention of the queries from ``start`` to ``stop``, (H, G, stop - start, T)."""
-        keys = self.keys[0][:, None]
+        """Attention of the queries from ``start`` to ``stop``, (H, G, stop - start, stop)."""
+        keys = self.keys[0][:, None, :stop]
         scaling: float = self.module.scaling
         logits = (self.grouped[:, :, start:stop] @ keys.mT).float() * scaling
         columns = torch.arange(keys.shape[2], device=keys.device)
@@ -70,10 +70,11 @@ class Layer:
         for start in range(0, len(places), ROWS):
             rows = places[start : start + ROWS]
             paid = self.weights(start, start + len(rows)).mean(1)  # (H, rows, T)
-            mass += paid.sum(1)
-            shares += (rows + 1.0) @ paid
-            paid.masked_fill_(places > rows[:, None] - NEAR, 0.0)
-            peak = torch.maximum(peak, paid.amax(1))
+            seen = slice(paid.shape[2])  # no query looks further
+            mass[:, seen] += paid.sum(1)
+            shares[:, seen] += (rows + 1.0) @ paid
+            paid.masked_fill_(places[seen] > rows[:, None] - NEAR, 0.0)
+            peak[:, seen] = torch.maximum(peak[:, seen], paid.amax(1))
         return Received(mass, shares, peak)
 
 

@@ -23,7 +23,6 @@ from .llm_words import (
     NOISE,
     PAIRED,
     TALES,
-    THINGS,
     TOLD,
     VALUES,
     Wording,
@@ -89,9 +88,8 @@ def updates(kit: Kit) -> Task:
 
 
 def code(kit: Kit) -> Task:
-    """Functions or classes of the same shape; each sets one name to one value."""
-    names = [*kit.draw(NAMES, len(NAMES)), *kit.draw(THINGS, len(THINGS))]
-    pairs = [(name, kit.one(VALUES)) for name in names]
+    """Functions or classes of the same shape, again and again; each sets one name to one value."""
+    pairs = list(zip(kit.draw(NAMES, 12), kit.draw(VALUES, 12), strict=True))
     body: str = kit.one(
         (
             '@register\ndef load(config):\n    """Load one setting."""\n'
@@ -101,10 +99,19 @@ def code(kit: Kit) -> Task:
             "    {name} = {value}\n",
         )
     )
-    lines = kit.fill(body.format(name=name, value=value) for name, value in pairs)
-    start = body.partition(" {value}")[0].splitlines()[-1]
-    cues = [(start.format(name=name), value) for name, value in pairs[: len(lines)]]
-    return Task(sum(lines, ()), kit.ask(cues, lead=""))
+
+    def lines() -> Iterator[str]:
+        order = np.arange(len(pairs))
+        while True:
+            for i in order:
+                name, value = pairs[i]
+                yield body.format(name=name, value=value)
+            order = kit.rng.permutation(order)
+
+    taken = kit.fill(lines())
+    start = body.partition(" {value}")[0]
+    cues = [(start.format(name=name), value) for name, value in pairs[: len(taken)]]
+    return Task(sum(taken, ()), kit.ask(cues, lead=""))
 
 
 def chat(kit: Kit) -> Task:

@@ -24,13 +24,6 @@ VALUES = (
     "wolf", "yellow", "zebra", "basket", "butter", "carpet", "cherry", "coffee", "cotton",
     "crystal",
 )  # fmt: skip
-THINGS = (
-    "alpha", "bravo", "delta", "echo", "gamma", "kilo", "lima", "omega", "sierra", "tango",
-    "uniform", "victor", "whiskey", "zulu", "orion", "vega", "nova", "comet", "atlas",
-    "titan", "apollo", "hermes", "juno", "mercury", "neptune", "pluto", "saturn", "venus",
-    "lynx", "cobra", "falcon", "hawk", "raven", "eagle", "otter", "badger", "bison", "heron",
-    "maple", "cedar", "aspen", "willow", "birch", "hazel",
-)  # fmt: skip
 
 
 class Wording(NamedTuple):

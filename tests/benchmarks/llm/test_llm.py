@@ -174,6 +174,19 @@ def test_weak_rivals_are_left_out_of_later_contexts(tmp_path):
     assert late == ["ours", "h2o, ours"]
 
 
+def test_ways_and_a_first_seed_can_be_named_to_choose_by(tmp_path, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(program, "run", lambda _, cases, names, *__: ran.append((cases, names)))
+    words = "--choose 2 --first 7 --contexts 0 --tasks facts --length 200 --out rows.jsonl --ways"
+    ways = ["ours, horizon 512", "h2o, ours"]
+    monkeypatch.setattr("sys.argv", ["llm", *words.split(), *ways, "--model", str(tmp_path)])
+    monkeypatch.chdir(tmp_path)
+    program.main()
+    cases = [Case("facts", 200, rows.ASIDE + 7), Case("facts", 200, rows.ASIDE + 8)]
+    assert ran == [(cases, ways), ([], ways)]
+    assert "best of 1 by pooled recall: ours, horizon 512" in capsys.readouterr().out
+
+
 def test_contexts_are_taken_evenly():
     cases = program.evenly(
         program.Plan(["a"], [100, 200], [2, 4], 7), program.Plan(["b"], [9], [1], 0)
@@ -181,6 +194,16 @@ def test_contexts_are_taken_evenly():
     assert [(one.length, one.seed) for one in cases] == [
         (100, 7), (200, 7), (9, 0), (200, 8), (100, 8), (200, 9), (200, 10)
     ]  # fmt: skip
+
+
+def test_matching_many_layers_at_once_is_matching_each(model, seed, monkeypatch):
+    generator = torch.Generator().manual_seed(seed)
+    context = read(model, torch.randint(2, 64, (1, 60), generator=generator))
+    together = matching.hold(model, context, 0.5)
+    monkeypatch.setattr(matching, "LAYERS", 1)
+    for mine, alone in zip(together, matching.hold(model, context, 0.5), strict=True):
+        for name in ("keys", "values", "bias"):
+            torch.testing.assert_close(getattr(mine, name), getattr(alone, name))
 
 
 def test_matching_all_keys_changes_nothing(model, seed):

@@ -53,7 +53,19 @@ CARES = [
 @pytest.mark.parametrize("threshold", [0.01, 0.3])
 def test_all_layers_at_once_have_the_slots_of_the_cache(model, context, care, threshold):
     theirs = hold_by(distinct_cache(model, threshold=threshold, care=care), context)
-    mine = ours.held(ours.prepare(model, context), Recipe(care), threshold)
+    check_alike(ours.held(ours.prepare(model, context), Recipe(care), threshold), theirs)
+
+
+@pytest.mark.parametrize("recent", [0, 5, 64])
+def test_as_many_of_the_newest_are_left_as_by_the_cache(model, context, recent):
+    cache = distinct_cache(model, threshold=0.3, recent=recent, care=CAREFUL)
+    recipe = Recipe(CAREFUL, recent=recent)
+    made = ours.prepare(model, context)
+    ours.held(made, Recipe(CAREFUL), 0.3)  # another number of them first
+    check_alike(ours.held(made, recipe, 0.3), hold_by(cache, context))
+
+
+def check_alike(mine, theirs):
     for one, other in zip(mine, theirs, strict=True):
         here, there = one.bias > -inf, other.bias > -inf
         assert torch.equal(here.sum(1), there.sum(1))
@@ -62,9 +74,10 @@ def test_all_layers_at_once_have_the_slots_of_the_cache(model, context, care, th
         torch.testing.assert_close(one.values[here], other.values[there], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("recent", [32, 4, None])
 @pytest.mark.parametrize("part", [0.7, 0.4])
-def test_a_part_is_met_as_the_cache_meets_it(model, context, part):
-    (mine,) = ours.by_part(Recipe())(model, context, [part])
+def test_a_part_is_met_as_the_cache_meets_it(model, context, part, recent):
+    (mine,) = ours.by_part(Recipe(recent=recent))(model, context, [part])
     total = len(context) * sum(one.keys.shape[1] for one in context.layers)
     kept = sum(one.n_slots for one in mine) / total
     assert 0.95 * part < kept <= part
