@@ -46,7 +46,7 @@ class Fixed:
     """Steps of a StaticCache as a graph: the first two run as they are."""
 
     def __init__(self) -> None:
-        self.replay: Callable[[], None] | None = None
+        self.replay: Callable[[], Any] | None = None
         self.ran = 0
 
     def run(self, model: Any, cache: StaticCache, token: Tensor, position: Tensor, n: int) -> None:  # noqa: ANN401

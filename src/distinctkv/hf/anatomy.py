@@ -70,12 +70,14 @@ class Anatomy:
             )
         config = model.config
         _check_attention(config)
-        attentions = {
-            module.layer_idx: module
-            for module in model.modules()
-            if isinstance(getattr(module, "layer_idx", None), int) and hasattr(module, "scaling")
-        }
-        rotaries = [module for module in model.modules() if hasattr(module, "inv_freq")]
+        attentions, rotaries = {}, []
+        for module in model.modules():
+            # Modules look long for what they do not have.
+            index = vars(module).get("layer_idx")
+            if isinstance(index, int) and hasattr(module, "scaling"):
+                attentions[index] = module
+            if "inv_freq" in module._buffers:
+                rotaries.append(module)
         n_layers = config.num_hidden_layers
         if sorted(attentions) != list(range(n_layers)) or len(rotaries) != 1:
             raise UnsupportedModelError(

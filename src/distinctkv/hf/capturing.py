@@ -39,8 +39,8 @@ def captured(model: PreTrainedModel) -> Iterator[None]:
     runs kernel by kernel, the second is recorded, and those that follow are replayed. The kernels
     are those of a plain step, over a window with room, so that logits agree to rounding. All other
     passes, and those with another cache or on another device, go to the model as ever. Its
-    ``forward`` is ours meanwhile: leave its weights and modules where they are. Hooks on its
-    modules keep a step from being recorded.
+    ``forward`` is ours meanwhile: leave its modules as they are. While there are hooks on them
+    steps run kernel by kernel.
     """
     Anatomy.of(model)  # or an error that says why not
     before = vars(model).get("forward")
@@ -71,7 +71,7 @@ class Capturing:
         self.rest = kinds.get(inspect.Parameter.VAR_KEYWORD, "")
         self.known: tuple[DistinctCache, list[Tensor]] | None = None  # what the last pass left
         self.steps: Steps | None = None
-        self.replay: Callable[[], None] | None = None
+        self.replay: Callable[[], Any] | None = None
         self.recorder = Recorder(model)
         update_wrapper(self, model.forward)
 
@@ -92,17 +92,17 @@ class Capturing:
             steps = self.steps = Steps(cache, self.forward, cache.plan.most + cache.block)
         steps.tell(step.ids, step.positions)
         cache.cut = True
-        if steps.out is None:  # the first builds kernels
-            steps.run()
+        if not steps.ran or self.recorder.hooked():  # the first builds kernels
+            out = steps.run()
         else:
             if self.replay is None or self.recorder.moved():
                 self.replay = self.recorder.record(steps.run)
-            self.replay()
+            out = self.replay()
         self.known = None
         steps.close(step.positions)
         cache.cut = False
         self.known = _left(cache)
-        return type(steps.out)(logits=steps.out.logits.clone(), past_key_values=cache)
+        return type(out)(logits=out.logits.clone(), past_key_values=cache)
 
     def _unchanged(self, cache: DistinctCache) -> bool:
         """Whether the cache is as the last pass left it; beams, for one, move streams each time."""

@@ -85,7 +85,7 @@ class Steps:
         self.seen = torch.zeros(B, 1, dtype=torch.long, device=device)
         self.seat = torch.tensor([first.outside], device=device)
         self.turn = torch.tensor([len(first.asked)], device=device)
-        self.out: Any = None
+        self.ran = False
 
     @property
     def left(self) -> int:
@@ -108,11 +108,11 @@ class Steps:
         self.positions.copy_(positions, non_blocking=True)
         self.seen.copy_(streams.seen + 1 - streams.pads[:, None], non_blocking=True)
 
-    def run(self) -> None:
-        """What the device does in a step; leaves all but tensors as it was."""
+    def run(self) -> Any:  # noqa: ANN401
+        """What the device does in a step, and gives; leaves all but tensors as it was."""
         self.cache.step = self
         try:
-            self.out = self.model(
+            out = self.model(
                 input_ids=self.ids,
                 position_ids=self.positions,
                 past_key_values=self.cache,
@@ -124,6 +124,8 @@ class Steps:
         self.real.index_fill_(1, self.seat, True)
         self.seat += 1
         self.turn += 1
+        self.ran = True
+        return out
 
     def attend(
         self, index: int, query: Tensor, key: Tensor, value: Tensor, scaling: float
