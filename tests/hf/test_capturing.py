@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from distinctkv.hf import (
     BrokenForwardError,
     MaskError,
     PositionError,
+    WrongModelError,
     calibrate,
     captured,
     distinct_cache,
@@ -69,6 +70,8 @@ def same(one, other):
         for name in ("keys", "values", "got"):
             if getattr(a, name) is not None:
                 torch.testing.assert_close(getattr(a, name), getattr(b, name), atol=1e-4, rtol=1e-4)
+        if a.moments is not None:
+            torch.testing.assert_close(a.moments.queries, b.moments.queries, atol=1e-4, rtol=1e-4)
     assert one.streams.last.tolist() == other.streams.last.tolist()
 
 
@@ -97,7 +100,7 @@ def test_a_known_metric_asks_no_queries(tiny, text, in_place):
     assert not caches[1].layers[0].asked
 
 
-@pytest.mark.parametrize("change", ["crop", "reorder", "turn", "copy", "save"])
+@pytest.mark.parametrize("change", ["crop", "reorder", "turn", "copy", "save", "load"])
 def test_a_cache_may_change_between_steps(tiny, text, in_place, tmp_path, change):
     """Whatever is done to a cache in the middle, the next steps go on from there."""
 
@@ -118,6 +121,8 @@ def test_a_cache_may_change_between_steps(tiny, text, in_place, tmp_path, change
                 ids = torch.cat((ids, ids[:, 3:9]), 1)
             elif change == "copy":
                 cache = copy.deepcopy(cache)
+            elif change == "save":
+                cache.save(tmp_path / "cache")
             else:
                 cache.save(tmp_path / "cache")
                 cache = type(cache).load(tmp_path / "cache", tiny)
@@ -198,19 +203,103 @@ def test_what_is_wrong_in_a_step_is_refused_as_ever(tiny, text, in_place):
     assert len(runs) == 2
 
 
-def test_more_than_logits_is_the_model_s_own_work(seed, text, in_place):
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"output_hidden_states": True},
+        {"return_dict": False},
+        {"use_cache": False},
+        {"logits_to_keep": torch.tensor([0])},
+    ],
+    ids=str,
+)
+def test_more_than_logits_is_the_model_s_own_work(tiny, text, in_place, more):
+    runs, found = [], []
+    for way in (nullcontext(), capturing(tiny, runs)):
+        cache = distinct_cache(tiny, 1.0, recent=8)
+        with way:
+            tiny(text, past_key_values=cache)
+            tiny(text[:, :1], past_key_values=cache)
+            found.append(tiny(text[:, :1], past_key_values=cache, **more))
+    assert [type(one) for one in found[0]] == [type(one) for one in found[1]]
+    assert not runs
+
+
+@pytest.mark.parametrize("how", ["training", "gradients", "autocast", "config"])
+def test_a_model_that_does_more_does_it_itself(seed, text, in_place, how):
     model, runs = build(seed), []
-    cache = distinct_cache(model, 1.0, recent=8)
-    token = text[:, :1]
+    cache, token = distinct_cache(model, 1.0, recent=8), text[:, :1]
+    ways = {"gradients": torch.enable_grad(), "autocast": torch.autocast("cpu", torch.bfloat16)}
     with capturing(model, runs):
         model(text, past_key_values=cache)
         model(token, past_key_values=cache)
-        out = model(token, past_key_values=cache, output_hidden_states=True)
-        assert len(out.hidden_states) == 4
-        assert isinstance(model(token, past_key_values=cache, return_dict=False), tuple)
-        with torch.enable_grad():
-            assert model(token, past_key_values=cache).logits.requires_grad
+        model.train(how == "training")
+        model.config.output_hidden_states = how == "config"
+        with ways.get(how, nullcontext()), suppress(WrongModelError):  # of another type
+            out = model(token, past_key_values=cache)
+            assert (out.hidden_states is not None) == (how == "config")
     assert not runs
+
+
+def test_frequencies_that_move_are_found_at_once(seed, text, in_place):
+    model, runs = build(seed), []
+    cache = distinct_cache(model, 1.0, recent=8)
+    with capturing(model, runs):
+        for ids in (text, text[:, :1], text[:, :1]):
+            model(ids, past_key_values=cache)
+        model.model.rotary_emb.inv_freq.mul_(1.1)
+        with pytest.raises(PositionError, match="frequencies"):
+            model(text[:, :1], past_key_values=cache)
+    assert len(runs) == 1
+    model = build(
+        seed, max_position_embeddings=64, rope_scaling={"rope_type": "dynamic", "factor": 2.0}
+    )
+    cache = distinct_cache(model, 1.0, recent=8)
+    with capturing(model, runs):
+        model(text[:, :60], past_key_values=cache)
+        for n in range(4):
+            model(text[:, n : n + 1], past_key_values=cache)
+        with pytest.raises(PositionError, match="moved"):
+            model(text[:, :1], past_key_values=cache)
+        assert cache.get_seq_length() == 64
+    assert len(runs) == 1
+
+
+def test_positions_are_taken_as_they_were_told(tiny, text, in_place):
+    cache, runs = distinct_cache(tiny, 1.0, recent=8), []
+    with capturing(tiny, runs):
+        tiny(text, past_key_values=cache)
+        place = torch.tensor([[120]], dtype=torch.int32)
+        for _ in range(4):
+            tiny(text[:, :1], past_key_values=cache, position_ids=place)
+            place += 2
+    assert len(runs) == 3
+    assert cache.streams.last.tolist() == [126]
+    assert cache.streams.last.dtype == torch.int64
+
+
+def test_a_mask_by_kind_of_layer_is_the_model_s(seed, text, in_place):
+    model, runs = build(seed, "qwen2"), []
+    cache = distinct_cache(model, 1.0, recent=8)
+    with capturing(model, runs):
+        model(text, past_key_values=cache)
+        for _ in range(2):
+            mask = {"full_attention": None}
+            with suppress(AttributeError, TypeError):  # of older versions
+                model(text[:, :1], past_key_values=cache, attention_mask=mask)
+    assert not runs
+
+
+def test_two_answers_may_end_in_any_order(tiny, text, in_place):
+    first, second, third = (captured(tiny) for _ in range(3))
+    cache = distinct_cache(tiny, 1.0, recent=8)
+    for one in (first, second, third):
+        one.__enter__()
+    tiny(text, past_key_values=cache)
+    for one in (first, third, second):
+        one.__exit__(None, None, None)
+        tiny(text[:, :1], past_key_values=cache)
+    assert "forward" not in vars(tiny)
 
 
 def test_a_failure_in_the_middle_is_told(seed, text, in_place):
@@ -272,6 +361,23 @@ def test_on_a_gpu_a_graph_gives_the_logits_of_plain_steps(seed, text, name, care
     if kind == torch.float32:
         for a, b in zip(caches[0].layers, caches[1].layers, strict=True):
             assert torch.equal(a.slots.lengths, b.slots.lengths)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_model_that_waits_goes_step_by_step(seed, text):
+    model, runs = build(seed).to("cuda"), []
+    norm = model.model.norm.forward
+    model.model.norm.forward = lambda states: norm(states + 0.0 * states.sum().item())
+    ids, cache = text.repeat(1, 3).cuda(), distinct_cache(model, 1.0)
+    with capturing(model, runs):
+        model(ids, past_key_values=cache)
+        model(ids[:, :1], past_key_values=cache)
+        with pytest.warns(UserWarning, match="waits for the device"):
+            model(ids[:, :1], past_key_values=cache)
+        for n in range(4):
+            model(ids[:, n : n + 1], past_key_values=cache)
+        assert model.forward.replay.__name__ == "run"
+    assert torch.rand(4, device="cuda").isfinite().all()
 
 
 @pytest.mark.gpu

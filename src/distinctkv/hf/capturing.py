@@ -43,14 +43,11 @@ def captured(model: PreTrainedModel) -> Iterator[None]:
     steps run kernel by kernel.
     """
     Anatomy.of(model)  # or an error that says why not
-    before = vars(model).get("forward")
-    model.forward = Capturing(model)
+    mine = model.forward = Capturing(model)
     try:
         yield
     finally:
-        del model.forward
-        if before is not None:
-            model.forward = before
+        mine.close()
 
 
 class Step(NamedTuple):
@@ -66,6 +63,8 @@ class Capturing:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model, self.forward = model, model.forward
+        self.before = vars(model).get("forward")
+        self.closed = False
         self.signature = inspect.signature(model.forward)
         kinds = {one.kind: name for name, one in self.signature.parameters.items()}
         self.rest = kinds.get(inspect.Parameter.VAR_KEYWORD, "")
@@ -73,10 +72,20 @@ class Capturing:
         self.steps: Steps | None = None
         self.replay: Callable[[], Any] | None = None
         self.recorder = Recorder(model)
-        update_wrapper(self, model.forward)
+        update_wrapper(self, model.forward, updated=())
+
+    def close(self) -> None:
+        """Put the model's own forward back, as soon as nobody's is on top of it."""
+        self.closed, self.steps, self.replay, self.known = True, None, None, None
+        while isinstance(top := vars(self.model).get("forward"), Capturing) and top.closed:
+            del self.model.forward
+            if top.before is not None:
+                self.model.forward = top.before
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """What the model gives."""
+        if self.closed:
+            return self.forward(*args, **kwargs)
         step = self._step(self.signature.bind(*args, **kwargs).arguments)
         if step is not None and self._unchanged(step.cache):
             return self._run(step)
@@ -92,7 +101,9 @@ class Capturing:
             steps = self.steps = Steps(cache, self.forward, cache.plan.most + cache.block)
         steps.tell(step.ids, step.positions)
         cache.cut = True
-        if not steps.ran or self.recorder.hooked():  # the first builds kernels
+        if not steps.ran:  # the first builds kernels
+            out = self.recorder.watch(steps.run)
+        elif self.recorder.hooked():
             out = steps.run()
         else:
             if self.replay is None or self.recorder.moved():
@@ -117,7 +128,7 @@ class Capturing:
         cache, ids = told.get("past_key_values"), told.get("input_ids")
         if not isinstance(cache, DistinctCache) or not isinstance(ids, Tensor):
             return None
-        if self.model.training or torch.is_grad_enabled() or not _plain(told):
+        if self.model.training or torch.is_grad_enabled() or not _plain(told, self.model.config):
             return None
         if not (_settled(cache, ids) and _expected(cache, told.get("attention_mask"))):
             return None
@@ -130,11 +141,14 @@ def _left(cache: DistinctCache) -> tuple[DistinctCache, list[Tensor]]:
     return cache, [layer.keys for layer in cache.layers]
 
 
-def _plain(told: Mapping[str, Any]) -> bool:
+def _plain(told: Mapping[str, Any], config: Any) -> bool:  # noqa: ANN401
     """Whether a pass is asked for logits and nothing else."""
     kept = told.get("logits_to_keep")
+    more = ("output_hidden_states", "output_attentions")
     return (
-        all(told[name] is None or told[name] is False for name in told.keys() - TOLD)
+        not any(getattr(config, name, False) for name in more)
+        and getattr(config, "return_dict", True) is not False
+        and all(told[name] is None or told[name] is False for name in told.keys() - TOLD)
         and told.get("use_cache") is not False
         and told.get("return_dict") is not False
         and (kept is None or (isinstance(kept, int) and kept in (0, 1)))
@@ -144,7 +158,7 @@ def _plain(told: Mapping[str, Any]) -> bool:
 def _settled(cache: DistinctCache, ids: Tensor) -> bool:
     """Whether every layer has slots that a kernel reads, and nothing about the cache is open."""
     first, last = cache.layers[0], cache.layers[-1]
-    if cache.streams is None or cache.cut or cache.observes or not cache.plan.merges:
+    if cache.streams is None or cache.cut or not cache.plan.merges:
         return False
     if ids.shape != (len(cache.streams.pads), 1) or ids.device != first.keys.device:
         return False
@@ -154,8 +168,8 @@ def _settled(cache: DistinctCache, ids: Tensor) -> bool:
         len(slots) == len(cache.layers)
         and same
         and not torch.is_autocast_enabled(ids.device.type)
+        and not cache.anatomy.rotary.moves
         and first.keys.device == last.keys.device
-        and first.outside < cache.plan.most + cache.block
         and kernels(cache)
     )
 
@@ -167,13 +181,13 @@ def kernels(cache: DistinctCache) -> bool:
     return takes(first.keys, first.keys, first.values, first.slots)
 
 
-def _expected(cache: DistinctCache, mask: Tensor | None) -> bool:
+def _expected(cache: DistinctCache, mask: object) -> bool:
     """Whether a mask says what is known: padding on the left, and no more."""
     assert cache.streams is not None
     pads, total = cache.streams.pads, cache.streams.seen + 1
     if mask is None:
         return not bool(pads.any())
-    if mask.shape != (len(pads), total):
+    if not isinstance(mask, Tensor) or mask.shape != (len(pads), total):
         return False
     real = torch.arange(total, device=mask.device) >= pads.to(mask.device)[:, None]
     return bool((mask.bool() == real).all())

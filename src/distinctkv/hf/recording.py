@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as base
+
+WAITS, PROTOTYPE = "called a synchronizing", "Synchronization debug mode"  # as torch says it
 
 
 class Recorder:
@@ -15,27 +18,63 @@ class Recorder:
 
     def __init__(self, model: nn.Module) -> None:
         self.modules = list(model.modules())
-        self.weights: list[Tensor] = [*model.parameters(), *model.buffers()]
         self.places: list[int] = []
         self.keeper: torch.cuda.CUDAGraph | None = None
         self.stream: torch.cuda.Stream | None = None
-        self.able = True
+        self.able, self.watched = True, False
 
     def moved(self) -> bool:
         """Whether a weight is no longer where the graph looks for it."""
-        return self.places != [weight.data_ptr() for weight in self.weights]
+        return self.places != self._where()
+
+    def _where(self) -> list[int]:
+        return [weight.data_ptr() for weight in self._weights()]
+
+    def _weights(self) -> Iterator[Tensor]:
+        """Parameters and buffers as they are now."""
+        for part in self.modules:
+            yield from (one for one in part._parameters.values() if one is not None)
+            yield from (one for one in part._buffers.values() if one is not None)
 
     def hooked(self) -> bool:
         """Whether somebody listens to a module, whom a graph would not call."""
+        if base._global_forward_hooks or base._global_forward_pre_hooks:
+            return True
         return any(part._forward_hooks or part._forward_pre_hooks for part in self.modules)
+
+    def watch(self, run: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """Do this, and see whether it waits for the device, as a graph may not.
+
+        A recording that fails leaves torch's random numbers unusable, so none is begun in vain.
+        """
+        if self.watched or self._device().type != "cuda":
+            return run()
+        before = torch.cuda.get_sync_debug_mode()
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                out = run()
+            finally:
+                torch.cuda.set_sync_debug_mode(before)
+        self.watched, waits = True, [one for one in told if str(one.message).startswith(WAITS)]
+        for one in told:
+            if one not in waits and not str(one.message).startswith(PROTOTYPE):
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        if waits:
+            self.able = False
+            warnings.warn("steps go one by one, as the model waits for the device", stacklevel=2)
+        return out
+
+    def _device(self) -> torch.device:
+        return next(self._weights()).device
 
     def record(self, run: Callable[[], Any]) -> Callable[[], Any]:
         """A graph of what this does to replay, or the thing itself if that cannot be.
 
         Each replay gives the same tensors, with new numbers in them.
         """
-        self.places = [weight.data_ptr() for weight in self.weights]
-        device = self.weights[0].device
+        self.places, device = self._where(), self._device()
         if not self.able or device.type != "cuda":
             return run
         with torch.cuda.device(device):

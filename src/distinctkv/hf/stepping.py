@@ -36,7 +36,7 @@ class Seats:
         self.keys, self.values = _widen(layer.keys, 2, room), _widen(layer.values, 2, room)
         self.got = None if layer.got is None else _widen(layer.got, 2, room)
         self.asked: Tensor | None = None
-        self.views = layer.keys, layer.values
+        self.left = layer.keys, layer.values, len(layer.asked)
 
     def widen_asked(self, query: Tensor, room: int) -> Tensor:
         """Room for the queries that wait to be measured."""
@@ -49,14 +49,14 @@ class Seats:
 
     def same(self) -> bool:
         """Whether the layer is as the last step left it."""
-        layer, (keys, values) = self.layer, self.views
-        return layer.keys is keys and layer.values is values and layer.slots is self.slots
+        layer, (keys, values, waiting) = self.layer, self.left
+        # Saving a cache, for one, measures the queries that wait.
+        return layer.keys is keys and layer.values is values and len(layer.asked) == waiting
 
     def show(self, columns: int, outside: Outside) -> None:
         """Let the layer see one token more."""
         layer = self.layer
-        self.views = self.keys[:, :, :columns], self.values[:, :, :columns]
-        layer.keys, layer.values = self.views
+        layer.keys, layer.values = self.keys[:, :, :columns], self.values[:, :, :columns]
         layer.positions, layer.real = outside
         layer.seen += 1
         if self.got is not None:
@@ -64,6 +64,7 @@ class Seats:
         if self.asked is not None:
             n = len(layer.asked)
             layer.asked.append(self.asked[:, :, n : n + 1])
+        self.left = layer.keys, layer.values, len(layer.asked)
 
 
 class Steps:
@@ -79,7 +80,6 @@ class Steps:
         self.places = _widen(first.positions, 1, room + 1)
         self.real = _widen(first.real, 1, room + 1)
         self.real[:, -1] = True
-        self.shown = first.positions, first.real
         self.ids = torch.zeros(B, 1, dtype=torch.long, device=device)
         self.positions = torch.zeros(B, 1, dtype=torch.long, device=device)
         self.seen = torch.zeros(B, 1, dtype=torch.long, device=device)
@@ -94,11 +94,9 @@ class Steps:
 
     def same(self) -> bool:
         """Whether nobody else has changed the cache since the last step."""
-        first, (positions, real) = self.cache.layers[0], self.shown
-        told = first.positions is positions and first.real is real
         # Tensors made in inference mode can be written to in no other.
         mode = torch.is_inference_mode_enabled() or not self.ids.is_inference()
-        return bool(self.layers) and told and mode and all(seats.same() for seats in self.layers)
+        return bool(self.layers) and mode and all(seats.same() for seats in self.layers)
 
     def tell(self, ids: Tensor, positions: Tensor) -> None:
         """The tokens of the next step, (B, 1), and where they stand, (B, 1) on the CPU."""
@@ -153,11 +151,11 @@ class Steps:
         cache = self.cache
         assert cache.streams is not None
         columns = cache.layers[0].outside + 1
-        self.shown = self.places[:, :columns], self.real[:, :columns]
-        cache.window = Outside(*self.shown)
+        cache.window = Outside(self.places[:, :columns], self.real[:, :columns])
         for seats in self.layers:
             seats.show(columns, cache.window)
-        cache.streams.last, cache.streams.seen = positions[:, 0], cache.streams.seen + 1
+        cache.streams.last = positions[:, 0].long().clone()
+        cache.streams.seen += 1
         if cache.due(1):
             self.layers.clear()  # so that old slots go as new ones come
         cache.finish(1)
