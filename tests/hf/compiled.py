@@ -2,10 +2,17 @@
 
 import json
 
+import triton.language as tl
+
+from distinctkv.hf.featuring import feature, survey
 from distinctkv.hf.gathering import gather
+from distinctkv.hf.picking import take
+from distinctkv.hf.pouring import pour_rows
 from distinctkv.hf.ragged import _join, _share
-from distinctkv.hf.receiving import NARROW, _collect, _sum
-from distinctkv.hf.routing import cut, halve, search, settle
+from distinctkv.hf.receiving import NARROW, _collect, _sum, _unite
+from distinctkv.hf.routing import cut, halve
+from distinctkv.hf.seeking import search
+from distinctkv.hf.settling import raise_bars, settle
 from distinctkv.hf.turning import turn
 from tests.nn.compiled import build
 
@@ -29,26 +36,45 @@ def main():
         sizes = {"G": 4, "P": 4} | tile | {"M": min(64, 4 * M)}
         types = [*kind * 2, *"ww", kind, "*u8", *"pFFIIIIII"]
         found[f"sum {name}"] = build(_sum, types, sizes, {"num_warps": 4})[0]
-        types = [*kind * 2, "*u8", *"pppFIIIIII"]
+        types = [*kind * 2, "*u8", *"pqpFIIIIII"]
         found[f"collect {name}"] = build(_collect, types, sizes, {"num_warps": 4})[0]
+    found["unite"] = build(_unite, "pI", {"P": 8, "T": 128}, {"num_warps": 4})[0]
     rows, columns, warps = NARROW
     sizes = {"G": 3, "P": 1, "D": 64, "W": 64, "M": rows, "T": columns, "STAGES": 3}
     for kernel, types in ((_sum, [*"bbwwb", "*u8", *"pFFIIIIII"]),
-                          (_collect, [*"bb", "*u8", *"pppFIIIIII"])):  # fmt: skip
+                          (_collect, [*"bb", "*u8", *"pqpFIIIIII"])):  # fmt: skip
         found[f"{kernel.__name__} narrow"] = build(kernel, types, sizes, {"num_warps": warps})[0]
     for W in (128, 256):
-        for kernel, types, most in ((search, "hhppwwpwIIII", 128), (settle, "hhppwwppwcIIIII", 64)):
+        for kernel, types, most in ((search, "hhppqqwwpwII", 128), (settle, "hhppqqwwppwcIII", 64)):
             how = cut(8192, W, most)
             tile = {"W": W, "BESIDE": True, "R": how.pop("R"), "T": how.pop("T")}
             found[f"{kernel.__name__} {W}"] = build(kernel, types, tile, how)[0]
     found["halve"] = build(halve, "pcpwhhppIII", {"F": 129, "H": 128, "W": 128, "R": 32}, {})[0]
+    bars = {"TIE": 0.5, "OFF": 0.5, "T": 512, "BESIDE": True}
+    found["bars"] = build(raise_bars, ["p", "*i8", *"wqwpppwcwIII"], bars, {})[0]
+    for H, T in ((32, 64), (64, 32)):
+        tile = {"H": H, "W": H, "C": 2 * H, "X": 2 * H}
+        words = {"BESIDE": True, "FIRST": True, "V": 4 * H, **tile, "T": T}
+        types = [*"bbwww", "*i8", *"ppppwhhppqwIFF"]
+        found[f"feature {H}"] = build(feature, types, words, {"num_warps": 8})[0]
+        types = [*"bbwww", "*i8", *"pppIF"]
+        found[f"survey {H}"] = build(survey, types, {"SUMS": True, **tile, "T": 16, "S": 512}, {})[
+            0
+        ]
+    words = {"ALL": False, "USED": True, "WEIGHED": True, "ATTENDED": True}
+    words |= {"D": 64, "W": 64, "C": 64, "X": 64, "T": 32}
+    types = [*"bbwwpppq", "*u8", *"bpwwpppI"]
+    found["pour"] = build(pour_rows, types, words, {})[0]
+    for size in (16, 32):
+        words = {"N": 64, "KIND": getattr(tl, f"int{size}")}
+        found[f"pick {size}"] = build(take, ["q", "q", f"*i{size}"], words, {"num_warps": 1})[0]
     for name, D, H in (("turn", 64, 32), ("turn a part", 80, 16)):
         tile = {"D": D, "H": H, "W": H, "X": 64, "T": 64}
         found[name] = build(turn, "bppwpI", tile, {})[0]
     for kind, H in (("b", 32), ("p", 64)):
-        tile = {"H": H, "W": H, "T": 64, "S": 512}
-        types = [kind, *"pp", "*u8", *"pIIIII"]
-        found[f"gather {H}"] = build(gather, types, tile, {"num_warps": 4})[0]
+        tile = {"G": 3, "H": H, "W": H, "C": 64, "V": 64, "T": 32, "S": 512}
+        types = [*kind * 2, *"pp", "*u8", *"ppIIIIIIII"]
+        found[f"gather {H}"] = build(gather, types, tile, {"num_warps": H // 8})[0]
     types = [*"ppp", "b", *"II"]
     found["join"] = build(_join, types, {"G": 4, "E": 64, "V": 64, "P": 64}, {"num_warps": 1})[0]
     print(json.dumps(found))

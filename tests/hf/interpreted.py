@@ -9,10 +9,24 @@ os.environ["TRITON_INTERPRET"] = "1"
 
 import json
 import sys
+from dataclasses import replace
+from types import SimpleNamespace
 
 import torch
 
-from distinctkv.hf import allocation, gathering, routing, turning
+from distinctkv.hf import (
+    allocation,
+    gathering,
+    picking,
+    pooling,
+    pouring,
+    routing,
+    tabulating,
+    turning,
+)
+from distinctkv.hf.metric import Scale
+from distinctkv.hf.rotary import Rotary
+from distinctkv.hf.slots import FLAT, Slots
 from tests.hf.turned import turned
 
 
@@ -32,7 +46,7 @@ def case(generator, F, shift):
     reach[random(N, L) < 0.1] = -1.0
     known = (tokens, present, slots, joinable, lengths)
     want = allocation.allocate(*known, reach)
-    table = routing.Table(*known)
+    table = routing.Table.of(*known)
     first, again = table.route(reach, last=False), table.route(reach, last=True)
     return [int((a != b).sum()) for got in (first, again) for a, b in zip(got, want, strict=True)]
 
@@ -45,7 +59,7 @@ def tie(generator, F, horizon, far):
     present = torch.ones(2, 60, dtype=torch.bool)
     known = (tokens, present, tokens[:, :0], present[:, :0], torch.zeros(2, dtype=torch.int64))
     first = at % (horizon + 5) < 5
-    got = routing.Table(*known).route(torch.ones(2, 60))
+    got = routing.Table.of(*known).route(torch.ones(2, 60))
     want = allocation.allocate(*known, 1.0)
     owners = [int((a != b).sum()) for a, b in zip(got, want, strict=True)]
     return [*owners, *(int((opened != first).sum()) for opened in (got[1], want.opened)), 0]
@@ -67,15 +81,97 @@ def turn(generator, D, half):
 
 
 def gather(generator, L, D):
-    """How far sums over rotated queries are from those over queries turned back."""
-    query = torch.randn(2, L, 3, D, generator=generator).transpose(1, 2)
+    """How far sums over rotated queries, and over values, are from those over what they were."""
+    query = torch.randn(3, 2, L, 6, D, generator=generator).transpose(2, 3)
+    values = torch.randn(3, 2, 2, L, 5, generator=generator)
     angles = 100 * torch.rand(2, L, D // 2, generator=generator)
     real = torch.rand(2, L, generator=generator) < 0.8
     query = torch.where(real[:, None, :, None], query, torch.nan)
-    plain = turned(query, angles[:, None].expand(2, 3, L, D // 2)).nan_to_num(0.0).double()
-    want = plain.mT @ plain
-    got = gathering.products(query, angles.cos(), angles.sin(), real)
-    return float((got - want).norm() / want.norm())
+    values = torch.where(real[:, None, :, None], values, torch.nan)
+    wide = angles[:, None].expand(3, 2, 6, L, D // 2)
+    plain = turned(query, wide).nan_to_num(0.0).double()
+    each = (plain.mT @ plain).view(3, 2, 2, 3, D, D).mean(3)
+    squares = values.nan_to_num(0.0).double().square().sum((-2, -1))
+    got = gathering.sums([*query], [*values], angles.cos(), angles.sin(), real)
+    return [float((a - b).norm() / b.norm()) for a, b in zip(got, (each, squares), strict=True)]
+
+
+def slots_of(generator, lengths, D, C, spread):
+    """Slots of so many of each head at growing positions, some of them like earlier ones."""
+    n = int(lengths.sum())
+    rows = torch.randn(n, D + C, generator=generator)
+    rows[n // 2 :] = rows[: n - n // 2] + spread * torch.randn(
+        n - n // 2, D + C, generator=generator
+    )
+    positions = torch.randint(0, 5000, (n,), generator=generator).sort().values.int()
+    ones, none = torch.ones(n, dtype=torch.int32), torch.zeros(0)
+    keys, values = 3 + rows[:, :D], 2 + rows[:, D:]
+    return Slots(keys, values.contiguous(), ones, positions, none, none, none, lengths)
+
+
+def feature(generator, D, C, horizon, ragged):
+    """Differences between tokens routed by features of the kernels, and by those of torch."""
+    rotary = Rotary(SimpleNamespace(inv_freq=1e4 ** -torch.linspace(0, 1, D // 2)))
+    N, L = 2, 70
+    held = slots_of(generator, torch.tensor([[4, 9]]), D, C, 0.1)
+    lengths = torch.tensor([[L, 40]] if ragged else [[L, L]])
+    tokens = slots_of(generator, lengths, D, C, 0.1)
+    present = tokens.there() & (torch.rand(N, L, generator=generator) < 0.8)
+    joinable = held.there() & (torch.arange(9) != 0)
+    factor = torch.randn(N, D, D, generator=generator).tril()
+    scale = Scale(factor, 1 + torch.rand(N, generator=generator))
+
+    def at(rows):
+        keys = rotary.unrotate(rows.wide(rows.keys), rows.wide(rows.positions))
+        places = None if horizon is None else rows.wide(rows.positions) / horizon
+        return scale.features(keys, rows.wide(rows.values), places)
+
+    here = at(tokens).masked_fill(~present[..., None], 0.0)
+    reach = torch.cdist(here, here).square().median() * torch.rand(N, L, generator=generator)
+    reach[torch.rand(N, L, generator=generator) < 0.1] = -1.0
+    found = []
+    for slots, there, may, starts in (
+        (None, here[:, :0], present[:, :0], torch.zeros(N, dtype=torch.int64)),
+        (tabulating.Rows(held, joinable), at(held), joinable, held.lengths.flatten()),
+    ):
+        want = allocation.allocate(here, present, there, may, starts, reach)
+        rows = tabulating.Rows(tokens, present)
+        table, wrong = tabulating.tabulate(rows, slots, scale, rotary, horizon)
+        got = table.route(reach)
+        found += [int((a != b).sum()) for a, b in zip(got, want, strict=True)]
+        found += [int(wrong), int(0.1 < float(want.opened.sum()) / float(present.sum()) < 0.9) - 1]
+    keys = tokens.keys.clone()
+    keys[int(present[0].nonzero()[3])] = torch.nan
+    odd = tabulating.Rows(replace(tokens, keys=keys), present)
+    return [*found, int(tabulating.tabulate(odd, None, scale, rotary, horizon)[1]) - 1]
+
+
+def poured(generator, extra):
+    """How far slots poured by the kernel are from those of torch."""
+    lengths, none = torch.tensor([[12, 20]]), torch.zeros(0)
+    slots = slots_of(generator, lengths, 12, 6, 0.1)
+    heavy = torch.rand(3, 32, generator=generator)
+    heavy[1, 3] = torch.inf
+    slots = replace(slots, **dict(zip(extra, heavy, strict=False)))
+    to = torch.randint(-1, 5, (32,), generator=generator)
+    opens = torch.tensor([bool(t >= 0 and t not in to[:i]) for i, t in enumerate(to)])
+    made = []
+    for pour, rows in ((pooling._pour, 6), (lambda part, into: pouring.pour(*part, into), 5)):
+        more = [torch.zeros(rows) if len(slots.tensors()[n]) else none for n in FLAT[4:]]
+        held = (torch.zeros(5, 12), torch.zeros(rows, 6), torch.zeros(rows).int())
+        made.append(Slots(*held, torch.zeros(5).int(), *more, torch.tensor([[2, 3]])))
+        pour(pooling.Part(slots, to, opens), made[-1])
+    pairs = zip(*(one.tensors().values() for one in made), strict=True)
+    return [float((a[:5] - b).nan_to_num(0.0).abs().sum()) for a, b in pairs]
+
+
+def picked(generator, kind):
+    """Numbers of parameters that the kernel reads otherwise than torch."""
+    weights = [torch.randn(size, generator=generator).to(kind) for size in (70, 5, 1000)]
+    offsets = torch.stack([torch.randint(0, len(w), (64,), generator=generator) for w in weights])
+    got = picking.pick(torch.tensor([w.data_ptr() for w in weights]), offsets, kind)
+    want = torch.stack([w[at] for w, at in zip(weights, offsets, strict=True)])
+    return int((got != want).sum())
 
 
 def main():
@@ -85,7 +181,22 @@ def main():
     routed = [case(generator, F, shift) for F, shift in cases]
     routed += [tie(generator, *each) for each in ((17, 10, 0), (20, 15, 0), (21, 15, 10**5))]
     back = [turn(generator, *sizes) for sizes in ((8, 4), (20, 6), (12, 3))]
-    print(json.dumps([routed, back, [gather(generator, *sizes) for sizes in ((600, 8), (9, 24))]]))
+    made = [(16, 16, None, False), (24, 8, 300.0, True), (80, 20, 700.0, False)]
+    featured = [feature(generator, *each) for each in made]
+    pours = [poured(generator, FLAT[4 : 4 + n]) for n in (0, 2, 3)]
+    picks = [picked(generator, kind) for kind in picking.KINDS]
+    print(
+        json.dumps(
+            [
+                picks,
+                pours,
+                featured,
+                routed,
+                back,
+                [gather(generator, *sizes) for sizes in ((600, 8), (9, 24), (40, 80))],
+            ]
+        )
+    )
 
 
 if __name__ == "__main__":

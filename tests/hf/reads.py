@@ -24,8 +24,7 @@ def received(query, keys, _, real, slots, scaling, cap):
     R, L = keys.shape[2], query.shape[2]
     seen = torch.arange(R - L, R).expand(len(keys), L) + 1
     want = importance.received(query, keys, real, seen, slots, scaling, cap)
-    asked = seen * real[:, R - L :]
-    got = receiving.received(query, keys, real, asked, slots, scaling, cap)
+    got = receiving.received(query, keys, real, seen, slots, scaling, cap)
     return float((got - want).abs().max() / want.abs().max())
 
 

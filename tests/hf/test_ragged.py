@@ -60,16 +60,16 @@ def tensor(**changes):
     ],
 )
 def test_the_kernel_is_taken_where_it_can_be(monkeypatch, changes, taken):
-    monkeypatch.setattr(attention, "_triton", lambda: True)
+    monkeypatch.setattr(attention, "has_triton", lambda: True)
     parts = tensor(**changes), tensor(), tensor(), SimpleNamespace(keys=tensor(), values=tensor())
     with torch.enable_grad():
         assert attention.takes(*parts) == taken
-    monkeypatch.setattr(attention, "_triton", lambda: False)
+    monkeypatch.setattr(attention, "has_triton", lambda: False)
     assert not attention.takes(*parts)
 
 
 def test_gradients_do_not_matter_where_none_are_kept(monkeypatch):
-    monkeypatch.setattr(attention, "_triton", lambda: True)
+    monkeypatch.setattr(attention, "has_triton", lambda: True)
     parts = [tensor(requires_grad=True)] * 3
     assert attention.takes(*parts, SimpleNamespace(keys=tensor(), values=tensor()))
 

@@ -21,10 +21,13 @@ def test_interpreted_kernels_do_as_torch_does(seed):
     command = [sys.executable, "-m", "tests.hf.interpreted", str(seed)]
     root = Path(__file__).parents[2]
     out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root).stdout
-    routed, turned, gathered = json.loads(out)
+    picked, poured, featured, routed, turned, gathered = json.loads(out)
+    assert picked == [0] * 3
+    assert max(map(max, poured)) < 1e-5
+    assert featured == [[0] * 11] * 3
     assert routed == [[0] * 6] * 9
     assert max(map(max, turned)) < 1e-5
-    assert max(gathered) < 1e-6
+    assert max(map(max, gathered)) < 1e-6
 
 
 @needs_triton

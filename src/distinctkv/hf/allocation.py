@@ -77,7 +77,7 @@ def router(
 
         # Kernels start on the device that is current, whatever they are given.
         with torch.cuda.device(tokens.device):
-            table = Table(tokens, present, slots, joinable, lengths)
+            table = Table.of(tokens, present, slots, joinable, lengths)
 
         # Not the tokens themselves: they would be held beside the table.
         shape, device = tokens.shape[:2], tokens.device
@@ -85,7 +85,8 @@ def router(
         def route(reach: float | Tensor) -> Allocation:
             near = torch.as_tensor(reach, dtype=torch.float32, device=device).expand(shape)
             with torch.cuda.device(device):
-                return Allocation(*table.route(near, last=times == 1))
+                owner, opened, lengths = table.route(near, last=times == 1)
+            return Allocation(owner.long(), opened, lengths.long())
 
         return route
     # Distances do not see a common shift, but float32 does: keys share a large mean. Places stay.

@@ -146,7 +146,7 @@ def read(
 
 def takes(query: Tensor, keys: Tensor, values: Tensor, slots: Slots) -> bool:
     """Whether the kernel can read this: on CUDA, with Triton, in one type, without gradients."""
-    if not (query.is_cuda and _triton()) or torch.compiler.is_compiling():
+    if not (query.is_cuda and has_triton()) or torch.compiler.is_compiling():
         return False
     parts = (query, keys, values, slots.keys, slots.values)
     if torch.is_grad_enabled() and any(part.requires_grad for part in parts):
@@ -157,7 +157,8 @@ def takes(query: Tensor, keys: Tensor, values: Tensor, slots: Slots) -> bool:
 
 
 @cache
-def _triton() -> bool:
+def has_triton() -> bool:
+    """Whether there are kernels."""
     return find_spec("triton") is not None
 
 

@@ -4,19 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 import torch
 from torch import Tensor
 
-from .allocation import Allocation, router
+from .allocation import Allocation
+from .comparing import Route, compare
 from .grouping import Group, groups
-from .importance import reach
 from .layer import DistinctLayer
 from .pooling import Part, pool
 
-FAR = 3e38  # a threshold at which all is one; for streams that are not asked about
+FAR = 3e38  # a threshold at which all is one, for streams that are not asked about
 
 
 class Regrouping:
@@ -25,32 +25,32 @@ class Regrouping:
     def __init__(self, group: Group, sinks: int, *, alone: bool) -> None:
         self.group = group
         self.there = group.held.there()
-        self.weight = torch.where(self.there, group.weight(), 1.0)
-        self.sinks, self.alone = sinks, alone
-        self.prepared: Callable[[float | Tensor], Allocation] | None = None
+        weight = group.weight()
+        # A threshold is divided by this: what is spared, and a sink, is below 0 at any.
+        self.weight = torch.where(self.there & weight.isfinite(), weight, -1.0)
+        self.weight[:, :sinks] = -1.0
+        self.alone = alone
+        self.prepared: Route | None = None
         self.choices: list[Allocation] = []
 
     def look(self, thresholds: Mapping[int, float]) -> Tensor:
         """Slots that would be left of each stream, (B,), where it has a threshold."""
         group = self.group
         asked = [thresholds.get(stream, FAR) for stream in range(group.B)]
-        at = group.streams(torch.tensor(asked, device=group.device))[:, None]
-        near = reach(at, self.weight)
-        near[:, : self.sinks] = -1.0
-        choice = self._router()(near)
+        at = group.heads(asked)[:, None]
+        choice = self._router(at)(at / self.weight)
         self.choices.append(choice)
         return group.each(choice.lengths).sum((0, 2))
 
-    def _router(self) -> Callable[[float | Tensor], Allocation]:
+    def _router(self, at: Tensor) -> Route:
         if self.prepared is not None:
             return self.prepared
-        group = self.group
-        rows = group.slots(group.scale())
-        empty = torch.zeros(group.n_heads, dtype=torch.int64, device=group.device)
-        made = router(rows, self.there, rows[:, :0], self.there[:, :0], empty)
-        # Where there are other groups, their features would not fit beside these.
-        self.prepared = made if self.alone else None
-        return made
+        if self.alone:
+            self.prepared, _ = compare(self.group, self.group.held, self.there, None)
+            return self.prepared
+        # The features of other groups would not fit beside these: they are made again, for those
+        # that are asked about.
+        return compare(self.group, self.group.held, self.there & (at < FAR), None, times=1)[0]
 
     def coarsen(self, looks: Mapping[int, int]) -> None:
         """Merge each stream as at one of the looks, those without as they are."""
@@ -58,8 +58,7 @@ class Regrouping:
         S = self.there.shape[1]
         stay = torch.arange(S, device=group.device).expand_as(self.there)
         owner, opened = torch.where(self.there, stay, -1), self.there
-        chosen = torch.tensor([looks.get(stream, -1) for stream in range(group.B)])
-        which = group.streams(chosen.to(group.device))
+        which = group.heads([looks.get(stream, -1) for stream in range(group.B)])
         lengths = group.lengths()
         for number in set(looks.values()):
             mine, choice = which == number, self.choices[number]
@@ -67,9 +66,11 @@ class Regrouping:
             opened = torch.where(mine[:, None], choice.opened, opened)
             lengths = torch.where(mine, choice.lengths, lengths)
         starts = lengths.cumsum(0) - lengths
-        to = (starts[:, None] + owner)[self.there]
+        # By numbers: for a mask the device would be waited for.
+        held = group.held.rows() * S + group.held.places()
+        to, opens = (starts[:, None] + owner).flatten()[held], opened.flatten()[held]
         new = lengths.cpu().view_as(group.held.lengths)
-        group.give(pool([Part(group.held, to, opened[self.there])], new))
+        group.give(pool([Part(group.held, to, opens)], new))
         group.move(owner)
 
 

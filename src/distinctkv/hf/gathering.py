@@ -1,9 +1,12 @@
-"""`metric.products` of rotated queries in Triton: turned back on the way, never written."""
+"""`metric.Moments.of` in Triton: rotated queries turned back on the way, sums never of one head."""
 
-# B streams, Q query heads, N = B Q, L tokens, D query size, H = D / 2, T tokens at a time
+# B streams, K key-value heads, G query heads of each, N = B K, L tokens, D query size, H = D / 2
+# C value size, T tokens at a time
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
+
+from collections.abc import Sequence
 
 import torch
 import triton
@@ -12,7 +15,7 @@ from torch import Tensor
 
 from .metric import BLOCK
 
-TOKENS, WARPS, WIDEST = 64, 4, 128
+TOKENS, WARPS, WARPS_WIDE, WIDEST = 32, 4, 8, 128  # more warps for more than 64 numbers
 
 
 def takes(query: Tensor, cos: Tensor) -> bool:
@@ -20,66 +23,115 @@ def takes(query: Tensor, cos: Tensor) -> bool:
     return query.shape[-1] == 2 * cos.shape[-1] and query.shape[-1] <= WIDEST
 
 
-def products(query: Tensor, cos: Tensor, sin: Tensor, real: Tensor) -> Tensor:
-    """Sums of q q' over (B, Q, L, D) queries turned back, (B, Q, D, D) in float64.
+def sums(
+    queries: Sequence[Tensor], values: Sequence[Tensor], cos: Tensor, sin: Tensor, real: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Sums of q q' over (B, K G, L, D) queries turned back, and of |v|^2 over (B, K, L, C) values.
 
-    ``cos`` and ``sin`` (B, L, D / 2); queries that are not ``real`` (B, L) are left out.
+    Of each of the layers: (layers, B, K, D, D), the mean of the G heads that share a key, and
+    (layers, B, K), in float64. ``cos`` and ``sin`` (B, L, D / 2); tokens that are not ``real``
+    (B, L) are left out.
     """
-    B, Q, L, D = query.shape
-    query = query if query.stride(3) == 1 else query.contiguous()
-    made = query.new_empty(triton.cdiv(L, BLOCK), B * Q, D, D, dtype=torch.float32)
-    gather[(len(made), B * Q)](
-        query, cos.contiguous(), sin.contiguous(), real.contiguous().view(torch.uint8), made,
-        Q, L, *query.stride()[:3],
-        H=D // 2, W=max(16, triton.next_power_of_2(D // 2)), T=TOKENS, S=BLOCK, num_warps=WARPS,
-    )  # fmt: skip
-    return made.sum(0, dtype=torch.float64).view(B, Q, D, D)
+    B, Q, L, D = queries[0].shape
+    K, C = values[0].shape[1], values[0].shape[3]
+    blocks = triton.cdiv(L, BLOCK)
+    made = queries[0].new_empty(len(queries), blocks, B * K, D, D, dtype=torch.float32)
+    squares = made.new_empty(made.shape[:3])
+    turns = cos.contiguous(), sin.contiguous(), real.contiguous().view(torch.uint8)
+    for query, value, to, size in zip(queries, values, made, squares, strict=True):
+        asked = query if query.stride(3) == 1 else query.contiguous()
+        held = value if value.stride(3) == 1 else value.contiguous()
+        gather[(blocks, B * K)](
+            asked, held, *turns, to, size, K, L, *asked.stride()[:3], *held.stride()[:3],
+            G=Q // K, H=D // 2, W=max(16, triton.next_power_of_2(D // 2)), C=C,
+            V=triton.next_power_of_2(C), T=TOKENS, S=BLOCK,
+            num_warps=WARPS if D <= 64 else WARPS_WIDE,
+        )  # fmt: skip
+    moments = made.sum(1, dtype=torch.float64).view(-1, B, K, D, D)
+    return moments.div_(Q // K), squares.sum(1, dtype=torch.float64).view(-1, B, K)
 
 
-@triton.jit(do_not_specialize=["L"], do_not_specialize_on_alignment=["real"])
+@triton.jit(do_not_specialize=["L"], do_not_specialize_on_alignment=["real", "squares"])
 def gather(
-    queries,  # (B, Q, L, D)
+    queries,  # (B, K G, L, D)
+    values,  # (B, K, L, C)
     cosines,  # (B, L, H)
     sines,
     real,  # (B, L) uint8
     made,  # (L / S, N, D, D) float32
-    Q,
+    squares,  # (L / S, N)
+    K,
     L,
     batch_step,
     head_step,
     token_step,
+    value_batch_step,
+    value_head_step,
+    value_step,
+    G: tl.constexpr,
     H: tl.constexpr,
     W: tl.constexpr,  # H up to a power of two
+    C: tl.constexpr,
+    V: tl.constexpr,  # C up to a power of two
     T: tl.constexpr,
     S: tl.constexpr,
 ):
-    """Products of S tokens of a head; grid (L / S, N)."""
+    """Sums over S tokens of the heads that share a key; grid (L / S, N)."""
     block, head = tl.program_id(0), tl.program_id(1)
-    batch = (head // Q).to(tl.int64)
-    d = tl.arange(0, W)
-    mine = queries + batch * batch_step + (head % Q).to(tl.int64) * head_step
-    upper = tl.zeros((W, W), tl.float32)
-    across = tl.zeros((W, W), tl.float32)
-    lower = tl.zeros((W, W), tl.float32)
-    for start in range(0, S, T):
-        token = block * S + start + tl.arange(0, T)
-        there = tl.load(real + batch * L + token, mask=token < L, other=0) != 0
+    batch = (head // K).to(tl.int64)
+    kind = (head % K).to(tl.int64)
+    begin = (block * S).to(tl.int64)
+    each = tl.full((), 1, tl.int64) * head_step
+    mine = queries + batch * batch_step + kind * G * each + begin * token_step
+    theirs = values + batch * value_batch_step + kind * value_head_step + begin * value_step
+    cosines += (batch * L + begin) * H
+    sines += (batch * L + begin) * H
+    real += batch * L + begin
+    left = L - block * S
+    d, c = tl.arange(0, W), tl.arange(0, V)
+    if W <= 32:
+        whole = tl.zeros((2 * W, 2 * W), tl.float32)
+    else:  # as one it would not fit beside the rest
+        upper = tl.zeros((W, W), tl.float32)
+        across = tl.zeros((W, W), tl.float32)
+        lower = tl.zeros((W, W), tl.float32)
+    for step in range(0, G * (S // T)):
+        token = (step % (S // T)) * T + tl.arange(0, T)
+        there = tl.load(real + token, mask=token < left, other=0) != 0
         inside = there[:, None] & (d < H)[None, :]
-        at = (batch * L + token)[:, None] * H + d[None, :]
+        at = token[:, None] * H + d[None, :]
         cos = tl.load(cosines + at, mask=inside, other=0.0)
         sin = tl.load(sines + at, mask=inside, other=0.0)
-        row = token.to(tl.int64)[:, None] * token_step + d[None, :]
+        row = (step // (S // T)) * each + token[:, None] * token_step + d[None, :]
         first = tl.load(mine + row, mask=inside, other=0.0).to(tl.float32)
         second = tl.load(mine + H + row, mask=inside, other=0.0).to(tl.float32)
         one, two = first * cos + second * sin, second * cos - first * sin
         # Three products of the matrix units make one that is as good as float32's.
-        upper = tl.dot(one.T, one, upper, input_precision="tf32x3")
-        across = tl.dot(one.T, two, across, input_precision="tf32x3")
-        lower = tl.dot(two.T, two, lower, input_precision="tf32x3")
+        if W <= 32:
+            both = tl.interleave(one, two)
+            whole = tl.dot(both.T, both, whole, input_precision="tf32x3")
+        else:
+            upper = tl.dot(one.T, one, upper, input_precision="tf32x3")
+            across = tl.dot(one.T, two, across, input_precision="tf32x3")
+            lower = tl.dot(two.T, two, lower, input_precision="tf32x3")
     to = made + (block * tl.num_programs(1) + head).to(tl.int64) * 4 * H * H
-    row, column = d[:, None], d[None, :]
-    inside = (row < H) & (column < H)
-    tl.store(to + row * 2 * H + column, upper, mask=inside)
-    tl.store(to + row * 2 * H + H + column, across, mask=inside)
-    tl.store(to + (H + column) * 2 * H + row, across, mask=inside)
-    tl.store(to + (H + row) * 2 * H + H + column, lower, mask=inside)
+    if W <= 32:
+        pair = tl.arange(0, 2 * W)
+        place, known = pair // 2 + (pair % 2) * H, pair // 2 < H
+        where = place[:, None] * 2 * H + place[None, :]
+        tl.store(to + where, whole, mask=known[:, None] & known[None, :])
+    else:
+        row, column = d[:, None], d[None, :]
+        inside = (row < H) & (column < H)
+        tl.store(to + row * 2 * H + column, upper, mask=inside)
+        tl.store(to + row * 2 * H + H + column, across, mask=inside)
+        tl.store(to + (H + column) * 2 * H + row, across, mask=inside)
+        tl.store(to + (H + row) * 2 * H + H + column, lower, mask=inside)
+    total = tl.zeros((T,), tl.float32)
+    for start in range(0, S, T):
+        token = start + tl.arange(0, T)
+        text = tl.load(real + token, mask=token < left, other=0) != 0
+        used = text[:, None] & (c < C)[None, :]
+        value = tl.load(theirs + token[:, None] * value_step + c[None, :], mask=used, other=0.0)
+        total += tl.sum(value.to(tl.float32) * value.to(tl.float32), 1)
+    tl.store(squares + block * tl.num_programs(1) + head, tl.sum(total, 0))

@@ -7,12 +7,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from .attention import has_triton
 from .layer import DistinctLayer
 from .metric import Metric, Moments, Scale
 from .slots import Slots
 
-# Bytes of features at a time; some five times as much is needed to make and compare them.
-MOST, MOST_ELSEWHERE = 2**26, 2**30
+# Bytes of features at a time, five times as much is needed to make and compare them. Elsewhere half
+# as much more is: so many, or half of what is held if that is more, but not beyond the last.
+MOST, MOST_ELSEWHERE, MOST_EVER = 2**26, 2**28, 2**30
+WIDEST = 128  # numbers of a key, and of a value, that kernels make features of
+GRID = 65_535  # heads that a kernel can count
 
 
 class Group:
@@ -57,7 +61,17 @@ class Group:
             return self.metric.scales(self.numbers, self.B, self.device)
         return Moments.scales([m for m in (layer.moments for layer in self.layers) if m])
 
-    def slots(self, scale: Scale) -> Tensor:
+    def tokens_at(self, scale: Scale, tokens: Slots) -> Tensor:
+        """Where as many tokens of each head stand, (N, L, F)."""
+        first, L = self.layers[0], len(tokens) // self.n_heads
+        assert first.positions is not None
+        # Turned back all at once: the positions are those of the streams, whatever layer and head.
+        keys = tokens.keys.view(len(self.layers), self.B, self.H, L, -1)
+        keys = first.rotary.unrotate(keys, first.positions[:, None, :L]).view(self.n_heads, L, -1)
+        places = self.places(tokens.positions.view(-1, L))
+        return scale.features(keys, tokens.values.view(self.n_heads, L, -1), places)
+
+    def slots_at(self, scale: Scale) -> Tensor:
         """Where the slots stand, (N, S, F); nowhere in particular where there is none."""
         held = self.held
         keys, values = held.wide(held.keys), held.wide(held.values)
@@ -85,6 +99,11 @@ class Group:
         wide = tensor[None, :, None].expand(len(self.layers), self.B, self.H, *(tensor.shape[1:]))
         return wide.reshape(self.n_heads, *tensor.shape[1:])
 
+    def heads(self, each: Sequence[float]) -> Tensor:
+        """A number of each stream as (N,) of their heads; the device is not waited for."""
+        wide = torch.tensor(each)[None, :, None].expand(len(self.layers), self.B, self.H)
+        return wide.flatten().to(self.device, non_blocking=True)
+
     def give(self, slots: Slots) -> None:
         """Let the layers have these slots."""
         for layer, part in zip(self.layers, slots.parts(len(self.layers)), strict=True):
@@ -102,17 +121,39 @@ class Group:
 def groups(layers: Sequence[DistinctLayer], columns: int = 0) -> list[list[int]]:
     """Numbers of layers to take together, when each head brings so many new columns."""
     found: list[list[int]] = []
-    size = 0
+    size, elsewhere = 0, _most_elsewhere(layers)
     for number, layer in enumerate(layers):
         B, H, _, D = layer.keys.shape
-        held = 0 if layer.slots is None else int(layer.slots.lengths.max())
-        now = B * H * (columns + held) * (D + layer.values.shape[-1]) * 4
-        most = MOST if layer.keys.is_cpu else MOST_ELSEWHERE
+        cpu, slots = layer.keys.is_cpu, layer.slots
+        held = 0
+        if slots is not None:
+            # Kernels take heads as long as they are, torch all as long as the longest.
+            held = len(slots) if featured(layer) else B * H * int(slots.lengths.max())
+        now = (B * H * columns + held) * (D + layer.values.shape[-1]) * 4
+        most = MOST if cpu else elsewhere
         device = layer.keys.device
-        if found and size + now <= most and layers[found[-1][-1]].keys.device == device:
+        fits = found and size + now <= most and (len(found[-1]) + 1) * B * H <= GRID
+        if fits and layers[found[-1][-1]].keys.device == device:
             found[-1].append(number)
             size += now
         else:
             found.append([number])
             size = now
     return found
+
+
+def featured(layer: DistinctLayer) -> bool:
+    """Whether kernels make the features of a layer: its factor fits, and all of a key turns."""
+    D, C = layer.keys.shape[-1], layer.values.shape[-1]
+    whole = len(layer.rotary.frequencies) * 2 == D
+    return bool(layer.keys.is_cuda) and has_triton() and whole and max(D, C) <= WIDEST
+
+
+def _most_elsewhere(layers: Sequence[DistinctLayer]) -> int:
+    held = sum(
+        part.keys.nbytes + part.values.nbytes
+        for layer in layers
+        for part in (layer, layer.slots)
+        if part is not None
+    )
+    return max(MOST_ELSEWHERE, min(held // 2, MOST_EVER))

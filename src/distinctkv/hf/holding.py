@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from transformers import Cache
 
 from . import door, summary
@@ -36,11 +37,15 @@ class Holding(Cache):  # type: ignore[misc]
 
     def n_slots(self, stream: int) -> int:
         """Slots of a stream, over all layers and heads."""
-        return sum(
-            int(layer.slots.lengths[stream].sum())
-            for layer in self.layers
-            if layer.slots is not None
-        )
+        return self.n_slots_each()[stream]
+
+    def n_slots_each(self) -> list[int]:
+        """Slots of each stream."""
+        lengths = [layer.slots.lengths for layer in self.layers if layer.slots is not None]
+        if not lengths:
+            return [0] * self.n_streams
+        found: list[int] = torch.stack(lengths).sum((0, 2)).tolist()
+        return found
 
     def tokens(self, stream: int) -> int:
         """Tokens of a stream, without padding."""

@@ -36,8 +36,7 @@ def received(
     if takes(query, keys, keys, slots):
         from . import receiving
 
-        weight = seen * real[:, R - L :]
-        return receiving.received(query, keys, real, weight, slots, scaling, cap)
+        return receiving.received(query, keys, real, seen, slots, scaling, cap)
     got = torch.zeros(B, H, R, device=query.device)
     logs = bias(slots.counts, cap)
     for b, heads in enumerate(slots.segments()):

@@ -60,24 +60,37 @@ def _measure(layers: Sequence[DistinctLayer]) -> None:
     assert first.positions is not None
     assert first.real is not None
     positions, real = first.positions[:, -L:], first.real[:, -L:]
-    values = torch.stack([layer.values[:, :, -L:] for layer in layers])
-    each = _products(queries, first.rotary, positions, real)
-    found = Moments.of(each, values, real, first.scaling)
+    values = [layer.values[:, :, -L:] for layer in layers]
+    found = _moments(queries, values, first.rotary, positions, real, first.scaling)
     for layer, query_sums, value_sums in zip(layers, found.queries, found.values, strict=True):
         here = Moments(query_sums, value_sums, found.count)
         layer.moments = here if layer.moments is None else layer.moments.plus(here)
         layer.asked = []
 
 
-def _products(queries: list[Tensor], rotary: Rotary, positions: Tensor, real: Tensor) -> Tensor:
-    """Sums of q q' of the queries of each layer, turned back, (N, B, H G, D, D)."""
+def _moments(
+    queries: list[Tensor],
+    values: list[Tensor],
+    rotary: Rotary,
+    positions: Tensor,
+    real: Tensor,
+    scaling: float,
+) -> Moments:
+    """Of the queries of each layer, turned back, and its values; layers in front."""
     if queries[0].is_cuda and find_spec("triton") is not None:
         from . import gathering
 
         cos, sin = rotary.turns(positions)
         if gathering.takes(queries[0], cos):
             with torch.cuda.device(real.device):
-                return torch.stack([gathering.products(one, cos, sin, real) for one in queries])
+                moments, squares = gathering.sums(queries, values, cos, sin, real)
+            return Moments.of_sums(moments, squares, real, scaling)
+    each = _products(queries, rotary, positions, real)
+    return Moments.of(each, torch.stack(values), real, scaling)
+
+
+def _products(queries: list[Tensor], rotary: Rotary, positions: Tensor, real: Tensor) -> Tensor:
+    """Sums of q q' of the queries of each layer, turned back, (N, B, H G, D, D)."""
     query = torch.stack(queries)
     step = max(1, _most(query) // (4 * query[..., 0, :].numel()))
     total: Tensor | float = 0.0

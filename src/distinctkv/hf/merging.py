@@ -11,7 +11,8 @@ from math import inf
 import torch
 from torch import Tensor
 
-from .allocation import Allocation, allocate
+from .allocation import Allocation
+from .comparing import compare
 from .grouping import Group, groups
 from .importance import LEAST, reach, weights
 from .layer import DistinctLayer
@@ -19,6 +20,8 @@ from .metric import Metric
 from .plan import Plan
 from .pooling import Part, pool
 from .slots import Slots
+
+DOUBT = 2  # not finite: perhaps no more than padding
 
 
 def absorb_all(
@@ -50,17 +53,17 @@ def _absorb(group: Group, columns: int, plan: Plan, thresholds: Sequence[float |
     sink = present & (order + group.lengths()[:, None] < plan.sinks)
     weight = _weights(group, plan, present & ~sink)
     tokens = _tokens(group, columns, plan, weight)
-    wrong = _wrong(tokens, present)
     if all(at is None for at in thresholds):
         lengths = group.lengths()
         owner = torch.where(present, lengths[:, None] + order, -1)
-        choice, off = Allocation(owner, present, lengths + present.sum(1)), _lost(group)
+        choice = Allocation(owner, present, lengths + present.sum(1))
+        wrong = _lost(group).long() + DOUBT * _odd(tokens)
     else:
         known = [-1.0 if at is None else at for at in thresholds]
-        at = group.streams(torch.tensor(known, device=present.device))[:, None]
+        at = group.heads(known)[:, None]
         near = at.expand(present.shape) if weight is None else reach(at, weight)
-        choice, off = _choose(group, tokens, present, near.masked_fill(sink, -1.0), plan.sinks)
-    _take(group, tokens, choice, wrong | off, plan.surprise.decay if plan.surprise else 1.0)
+        choice, wrong = _choose(group, tokens, present, near.masked_fill(sink, -1.0), plan.sinks)
+    _take(group, tokens, choice, wrong, plan.surprise.decay if plan.surprise else 1.0)
     _trace(group, choice)
     _shorten(group, columns)
     opened: Tensor = group.each(choice.opened).sum((0, 2)).float()
@@ -95,7 +98,9 @@ def _tokens(group: Group, columns: int, plan: Plan, weight: Tensor | None) -> Sl
     heavy = usage.new_zeros(0) if weight is None else weight.flatten()
     got = _got(group, L) if plan.care.attended else heavy.new_zeros(0)
     lengths = torch.full((len(layers) * group.B, group.H), L)
-    return Slots(keys, values, ones, positions, usage, heavy, got, lengths)
+    made = Slots(keys, values, ones, positions, usage, heavy, got, lengths)
+    made._bounds.append(torch.arange(0, N * L + 1, L, dtype=torch.int32, device=group.device))
+    return made
 
 
 def _got(group: Group, columns: int) -> Tensor:
@@ -107,56 +112,60 @@ def _got(group: Group, columns: int) -> Tensor:
     return torch.stack(got).flatten().clamp(min=LEAST)
 
 
-def _wrong(tokens: Slots, present: Tensor) -> Tensor:
-    """Whether there is a key or a value that is not finite, (); padding may hold anything."""
+def _odd(tokens: Slots) -> Tensor:
+    """Whether a number of some key or value is not finite, (); it may be one of the padding."""
+    sizes = [torch.linalg.vector_norm(rows, inf) for rows in (tokens.keys, tokens.values)]
+    odd: Tensor = ~torch.stack(sizes).isfinite().all()
+    return odd
+
+
+def _wrong(tokens: Slots, present: Tensor) -> bool:
+    """Whether there is a key or a value that is not finite; padding may hold anything."""
     N, L = present.shape
     sizes = [
         torch.linalg.vector_norm(rows.view(N, L, -1), inf, dim=-1)
         for rows in (tokens.keys, tokens.values)
     ]
-    wrong: Tensor = (present & ~(sizes[0].isfinite() & sizes[1].isfinite())).any()
-    return wrong
+    return bool((present & ~(sizes[0].isfinite() & sizes[1].isfinite())).any())
 
 
 def _lost(group: Group) -> Tensor:
     """Whether the metric that slots will merge by is not finite, ()."""
     seen = [] if group.metric else [layer.moments for layer in group.layers]
-    sizes = [torch.linalg.vector_norm(one.queries, inf) for one in seen if one is not None]
-    return ~torch.stack([torch.zeros((), device=group.device).double(), *sizes]).isfinite().all()
+    sums = [one.queries for one in seen if one is not None]
+    if not sums:
+        return torch.zeros((), dtype=torch.bool, device=group.device)
+    lost: Tensor = ~torch.linalg.vector_norm(torch.stack(sums), inf).isfinite()
+    return lost
 
 
 def _choose(
     group: Group, tokens: Slots, present: Tensor, near: Tensor, sinks: int
 ) -> tuple[Allocation, Tensor]:
     """Where the tokens go, and whether there was a feature that is not finite."""
-    scale = group.scale()
-    first, G = group.layers[0], len(group.layers)
-    assert first.positions is not None
-    N, L = present.shape
-    # Turned back all at once: the positions are those of the streams, whatever the layer and head.
-    keys = tokens.keys.view(G, group.B, group.H, L, -1)
-    keys = first.rotary.unrotate(keys, first.positions[:, None, :L]).view(N, L, -1)
-    places = group.places(tokens.positions.view(N, L))
-    here = scale.features(keys, tokens.values.view(N, L, -1), places)
-    there = group.slots(scale) if len(group.held) else here[:, :0]
-    joinable = group.held.there() & group.weight().isfinite()
-    joinable[:, :sinks] = False
-    # Padding may hold anything.
-    here.masked_fill_(~present[..., None], 0.0)
-    wrong = ~torch.linalg.vector_norm(here, inf).isfinite()
-    return allocate(here, present, there, joinable, group.lengths(), near), wrong
+    joinable = None
+    if len(group.held):
+        joinable = group.held.there() & group.weight().isfinite()
+        joinable[:, :sinks] = False
+    route, wrong = compare(group, tokens, present, joinable, times=1)
+    return route(near), wrong
 
 
 def _take(group: Group, tokens: Slots, choice: Allocation, wrong: Tensor, decay: float) -> None:
     """Give the layers the slots that follow from a choice."""
     # The one time that the device is waited for.
     lengths = torch.cat((choice.lengths, wrong.long()[None])).cpu()
-    if bool(lengths[-1]):
+    doubt = int(lengths[-1])
+    if doubt and (doubt != DOUBT or _wrong(tokens, choice.owner >= 0)):
         raise FloatingPointError(
             "the model gave keys or values that are not finite; load it in a type of wider range, "
             "bfloat16 or float32, and reset() the cache"
         )
     held, N = group.held, group.n_heads
+    if not len(held) and not len(tokens.usage) and int(lengths[:N].sum()) == len(tokens):
+        # Each token is a slot of its own, and there is nothing else.
+        group.give(replace(tokens, positions=tokens.positions.clone()))
+        return
     starts = choice.lengths.cumsum(0) - choice.lengths
     to = torch.where(choice.owner >= 0, starts[:, None] + choice.owner, -1).flatten()
     if len(tokens.usage):
@@ -190,5 +199,7 @@ def _shorten(group: Group, columns: int) -> None:
     positions, real = first.positions[:, columns:].clone(), first.real[:, columns:].clone()
     for layer, key, value in zip(layers, keys, values, strict=True):
         layer.keys, layer.values, layer.positions, layer.real = key, value, positions, real
-        if layer.got is not None:
-            layer.got = layer.got[..., columns:].clone()
+    got = [layer.got[..., columns:] for layer in layers if layer.got is not None]
+    if got:
+        for layer, rest in zip(layers, torch.stack(got), strict=True):
+            layer.got = rest

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from math import isqrt, nan
 from typing import Any, Self
 
@@ -75,11 +76,16 @@ class Moments:
         """
         D = each.shape[-1]
         each = each.view(*values.shape[:-2], -1, D, D)
-        rows, columns = _triangle(D, each.device)
-        moment = each.sum(-3)[..., rows, columns] * (scaling**2 / each.shape[-3])
         kind = torch.promote_types(values.dtype, torch.float32)
         sizes = torch.linalg.vector_norm(values, dim=-1, dtype=kind).double().square()
-        return cls(moment, torch.where(real[:, None], sizes, 0.0).sum(-1), real.sum(-1).double())
+        squares = torch.where(real[:, None], sizes, 0.0).sum(-1)
+        return cls.of_sums(each.mean(-3), squares, real, scaling)
+
+    @classmethod
+    def of_sums(cls, moment: Tensor, squares: Tensor, real: Tensor, scaling: float) -> Self:
+        """Of sums of q q' (..., B, H, D, D), the mean over G, and of |v|^2 (..., B, H)."""
+        rows, columns = _triangle(moment.shape[-1], moment.device)
+        return cls(moment[..., rows, columns] * scaling**2, squares, real.sum(-1).double())
 
     def add(self, queries: Tensor, values: Tensor, real: Tensor, scaling: float) -> None:
         """Take in (B, H G, L, D) unrotated queries and (B, H, L, C) values of ``real`` tokens."""
@@ -175,6 +181,7 @@ def products(queries: Tensor) -> Tensor:
     return total
 
 
+@cache
 def _triangle(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     rows, columns = torch.tril_indices(size, size, device=device)
     return rows, columns

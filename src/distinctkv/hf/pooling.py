@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .attention import has_triton
 from .slots import Slots
 
 
@@ -29,32 +30,52 @@ def pool(parts: Sequence[Part], lengths: Tensor) -> Slots:
     """
     like = parts[0].slots
     total = int(lengths.sum())
-    keys, positions = _empty(like.keys, total), _empty(like.positions, total)
+    # The kernel adds in any order.
+    exact = torch.are_deterministic_algorithms_enabled()
+    kernels = like.keys.is_cuda and has_triton() and not exact
     # One row more, for what goes nowhere.
-    counts = like.counts.new_zeros(total + 1)
-    values = like.values.new_zeros(total + 1, like.values.shape[1], dtype=torch.float32)
+    rows = total if kernels else total + 1
+    sums = like.values.new_zeros(rows, like.values.shape[1], dtype=torch.float32)
     # Nothing where there is nothing of the kind; see `Slots`.
-    usage = like.usage.new_zeros(total + 1 if len(like.usage) else 0)
-    weight = like.weight.new_zeros(total + 1 if len(like.weight) else 0)
-    got = like.got.new_zeros(total + 1 if len(like.got) else 0)
-    for slots, to, opens in parts if total else ():
-        first = slice(None) if opens is None else opens.nonzero()[:, 0]
-        keys[to[first]] = slots.keys[first]
-        positions[to[first]] = slots.positions[first]
-        at = torch.where(to >= 0, to, total)
-        counts.index_add_(0, at, slots.counts)
-        share = slots.got if len(got) else slots.counts.float()
-        values.index_add_(0, at, (slots.values * share[:, None]).float())
-        if len(usage):
-            usage.index_add_(0, at, slots.usage)
-        if len(weight):
-            weight.scatter_reduce_(0, at, slots.weight, "amax")
-        if len(got):
-            got.index_add_(0, at, slots.got)
-    counts, usage, weight, got = (rows[:total].clone() for rows in (counts, usage, weight, got))
+    names = ("usage", "weight", "got")
+    held = {name: getattr(like, name) for name in names}
+    extra = {name: part.new_zeros(rows if len(part) else 0) for name, part in held.items()}
+    keys, positions = _empty(like.keys, total), _empty(like.positions, total)
+    counts = like.counts.new_zeros(rows)
+    made = Slots(keys, sums, counts, positions, **extra, lengths=lengths)
+    for part in parts if total else ():
+        if kernels:
+            from .pouring import pour
+
+            with torch.cuda.device(like.keys.device):
+                pour(*part, made)
+        else:
+            _pour(part, made)
+    counts, usage, weight, got = (
+        part if kernels else part[:total].clone()
+        for part in (made.counts, made.usage, made.weight, made.got)
+    )
     whole = got if len(got) else counts.clamp(min=1)
-    means = (values[:total] / whole[:, None]).to(like.values.dtype)
-    return Slots(keys, means, counts, positions, usage, weight, got, lengths)
+    means = (made.values[:total] / whole[:, None]).to(like.values.dtype)
+    return Slots(made.keys, means, counts, made.positions, usage, weight, got, lengths)
+
+
+def _pour(part: Part, made: Slots) -> None:
+    """Add a part to the slots that are made, whose values are sums; the last row is for nothing."""
+    slots, to, opens = part
+    first = slice(None) if opens is None else opens.nonzero()[:, 0]
+    made.keys[to[first]] = slots.keys[first]
+    made.positions[to[first]] = slots.positions[first]
+    at = torch.where(to >= 0, to, len(made.counts) - 1)
+    made.counts.index_add_(0, at, slots.counts)
+    share = slots.got if len(made.got) else slots.counts.float()
+    made.values.index_add_(0, at, (slots.values * share[:, None]).float())
+    if len(made.usage):
+        made.usage.index_add_(0, at, slots.usage)
+    if len(made.weight):
+        made.weight.scatter_reduce_(0, at, slots.weight, "amax")
+    if len(made.got):
+        made.got.index_add_(0, at, slots.got)
 
 
 def _empty(like: Tensor, total: int) -> Tensor:

@@ -14,6 +14,7 @@ nothing waits for the device.
 
 from __future__ import annotations
 
+from functools import cache
 from math import e, log2
 
 import torch
@@ -31,12 +32,12 @@ def received(
     query: Tensor,
     keys: Tensor,
     real: Tensor,
-    weight: Tensor,
+    seen: Tensor,
     slots: Slots,
     scaling: float,
     cap: float | None,
 ) -> Tensor:
-    """Sums of what each of the (B, H, R, D) window got from each query, by (B, L) ``weight``."""
+    """Sums of what each of the (B, H, R, D) window got from each query that has (B, L) ``seen``."""
     B, H, R, D = keys.shape
     L, N, G = query.shape[2], B * H, query.shape[1] // H
     n_rows = G * L
@@ -46,22 +47,28 @@ def received(
     M = min(max(triton.next_power_of_2(n_rows), 16), M)
     blocks, tiles = triton.cdiv(n_rows, M), triton.cdiv(R, T)
     P = _parts(N * blocks, triton.cdiv(len(slots), N * T) + tiles, query.device)
+    bounds = slots.bounds() if len(slots) else _nothing(N + 1, query.device)
     logs = query.new_empty(P, N, n_rows, dtype=torch.float32)
     told = (scaling * log2(e), H, L, R, *query.stride()[:3])
     words = {"G": G, "D": D, "W": _width(D), "M": M, "T": T}
     words |= {"STAGES": 3 if query.element_size() == 2 else 2, "num_warps": warps}
     _sum[(P, N, blocks)](
-        query, slots.keys, slots.counts, slots.bounds(), keys, text, logs,
+        query, slots.keys, slots.counts, bounds, keys, text, logs,
         ALL if cap is None else float(cap), *told, P=P, **words,
     )  # fmt: skip
-    top = logs.amax(0)
-    whole = logs[0] if P == 1 else top + (logs - top).exp2().sum(0).log2()
+    if P > 1:
+        size = logs[0].numel()
+        _unite[(triton.cdiv(size, 128),)](logs, size, P=P, T=128, num_warps=4)
     P = _parts(N * tiles, blocks, query.device)
     got = query.new_empty(P, N, R, dtype=torch.float32)
-    _collect[(P, N, tiles)](
-        query, keys, text, whole, weight.float().contiguous(), got, *told, P=P, **words
-    )
-    return got.sum(0).view(B, H, R) / G
+    _collect[(P, N, tiles)](query, keys, text, logs, seen.contiguous(), got, *told, P=P, **words)
+    return (got[0] if P == 1 else got.sum(0)).view(B, H, R)
+
+
+@cache
+def _nothing(size: int, device: torch.device) -> Tensor:
+    """The bounds of no slots; asking `Slots` for them waits for the device."""
+    return torch.zeros(size, dtype=torch.int32, device=device)
 
 
 def _tile(size: int) -> tuple[int, int, int]:
@@ -168,14 +175,25 @@ def _sum(
     tl.store(logs + to, top + tl.log2(total), mask=asked)
 
 
+@triton.jit(do_not_specialize=["size"])
+def _unite(logs, size, P: tl.constexpr, T: tl.constexpr):
+    """The logarithms of the sums of all parts, in place of those of the first; grid (size / T,)."""
+    at = tl.program_id(0).to(tl.int64) * T + tl.arange(0, T)
+    part = tl.arange(0, P)[:, None]
+    log = tl.load(logs + part * size + at[None, :], mask=(at < size)[None, :], other=0.0)
+    top = tl.max(log, 0)
+    total = tl.sum(tl.exp2(log - top[None, :]), 0)
+    tl.store(logs + at, top + tl.log2(total), mask=at < size)
+
+
 @triton.jit(do_not_specialize=["L", "R"], do_not_specialize_on_alignment=["real"])
 def _collect(
     queries,
     keys,
     real,
-    logs,  # (N, L G)
-    weights,  # (B, L) float32
-    got,  # (P, N, R): what each column got from the queries of a part
+    logs,  # (N, L G): of all parts
+    counts,  # (B, L): tokens that each query has seen
+    got,  # (P, N, R): what each column got from the queries of a part, the mean over G
     scale,
     H,
     L,
@@ -203,7 +221,7 @@ def _collect(
         query, row, token, asked = _asked(
             queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
         )
-        fade = _fade(logs, weights, stream, row, token, asked, H, L, G)
+        fade = _fade(logs, counts, real, stream, row, token, asked, H, L, R, G)
         logits = tl.dot(query, key.T, input_precision="ieee") * scale
         seen = seat[None, :] <= (R - L + token)[:, None]
         total += tl.sum(tl.where(seen, tl.exp2(logits - fade[:, None]), 0.0), 0)
@@ -212,18 +230,20 @@ def _collect(
         query, row, token, asked = _asked(
             queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
         )
-        fade = _fade(logs, weights, stream, row, token, asked, H, L, G)
+        fade = _fade(logs, counts, real, stream, row, token, asked, H, L, R, G)
         logits = tl.dot(query, key.T, input_precision="ieee") * scale
         total += tl.sum(tl.exp2(logits - fade[:, None]), 0)
     to = (part * tl.num_programs(1) + stream).to(tl.int64) * R + seat
     # Padding is seen by itself alone, and weighs nothing.
-    tl.store(got + to, tl.where(text, total, 0.0), mask=seat < R)
+    tl.store(got + to, tl.where(text, total / G, 0.0), mask=seat < R)
 
 
 @triton.jit
-def _fade(logs, weights, stream, row, token, asked, H, L, G: tl.constexpr):
-    """What to take from the logits of queries, so that powers are shares times weights."""
+def _fade(logs, counts, real, stream, row, token, asked, H, L, R, G: tl.constexpr):
+    """What to take from the logits of queries, so that powers are shares times what was seen."""
     log = tl.load(logs + stream.to(tl.int64) * G * L + row, mask=asked, other=0.0)
-    weight = tl.load(weights + (stream // H).to(tl.int64) * L + token, mask=asked, other=0.0)
-    some = weight > 0
-    return tl.where(some, log - tl.log2(tl.where(some, weight, 1.0)), float("inf"))
+    batch = (stream // H).to(tl.int64)
+    text = tl.load(real + batch * R + R - L + token, mask=asked, other=0) != 0
+    count = tl.load(counts + batch * L + token, mask=asked & text, other=0).to(tl.float32)
+    some = count > 0
+    return tl.where(some, log - tl.log2(tl.where(some, count, 1.0)), float("inf"))

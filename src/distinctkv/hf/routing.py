@@ -8,23 +8,23 @@ as float32 is after a sum; distances never lie in memory. Where features have a 
 (`allocation.placed`), that one stays in float32 beside the halves.
 """
 
-# N heads of all layers and streams, L tokens, S slots before, P = S + L, F feature size
-# R tokens of a block, T slots of a tile
+# N heads of all layers and streams, L tokens, S slots before, M rows of all heads, F feature size
+# W the same up to a power of two, R tokens of a block, T slots of a tile
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
 
-from math import inf
+from typing import Self
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..nn.kernels.halves import halves, product
-from ..nn.kernels.settle import rounds
-from .allocation import band, placed
-from .seeking import apart, search, seek
+from ..nn.kernels.halves import halves
+from .allocation import OFF, TIE, placed
+from .seeking import search
+from .settling import raise_bars, settle
 
 PART = 1024  # tokens between two searches
 TOP = 15  # rows are scaled so that their largest number has this power of two
@@ -34,62 +34,79 @@ class Table:
     """Rows of slots and tokens as halves, and all that a threshold does not change."""
 
     def __init__(
-        self, tokens: Tensor, present: Tensor, slots: Tensor, joinable: Tensor, lengths: Tensor
+        self,
+        highs: Tensor,  # (M, W) float16, with the next: of a head first slots, then tokens
+        lows: Tensor,
+        sizes: Tensor,  # (M,): squared lengths, infinite where nothing can join
+        places: Tensor | None,  # (M,): the number beside, if there is one
+        power: Tensor,  # (N,): of two, by which rows are scaled
+        present: Tensor,  # (N, L)
+        ends: Tensor,  # (N,): where the tokens of a head end
+        lengths: Tensor,  # (N,): slots of each head
+        starts: Tensor,  # (N,): the row of the first of them,
+        begins: Tensor,  # (N,): and that of the first token
     ) -> None:
-        self.present, self.lengths, self.S = present, lengths.int(), slots.shape[1]
+        self.rows = (highs, lows, sizes, sizes if places is None else places)
+        self.beside, self.power, self.present = places is not None, power.int(), present
+        self.ends, self.lengths = ends.int(), lengths.int()
+        self.starts, self.begins = starts.long(), begins.long()
+
+    @classmethod
+    def of(
+        cls, tokens: Tensor, present: Tensor, slots: Tensor, joinable: Tensor, lengths: Tensor
+    ) -> Self:
+        """Of features: (N, L, F) tokens and (N, S, F) slots."""
         centre = (present[:, None].float() @ tokens)[:, 0] / present.sum(1).clamp(min=1)[:, None]
-        N, L, F = tokens.shape
+        (N, L, F), S = tokens.shape, slots.shape[1]
         halved = placed(F)
-        self.beside = halved < F
         centre[:, halved:] = 0.0
         most = torch.maximum(*(_most(r[..., :halved], centre[:, :halved]) for r in (tokens, slots)))
         # A power of two, so that scaling rounds nothing.
-        self.power = torch.where(most > 0, TOP - torch.frexp(most).exponent, 0).clamp(-60, 60)
+        power = torch.where(most > 0, TOP - torch.frexp(most).exponent, 0).clamp(-60, 60).int()
         width = max(16, triton.next_power_of_2(halved))
         like = {"device": tokens.device}
-        self.highs = torch.empty(N, self.S + L, width, dtype=torch.float16, **like)
-        self.lows = torch.empty_like(self.highs)
-        self.sizes = torch.empty(N, self.S + L, **like)
-        self.places = torch.empty_like(self.sizes) if self.beside else self.sizes
-        for rows, there, place in ((slots, joinable, 0), (tokens, present, self.S)):
+        highs = torch.empty(N * (S + L), width, dtype=torch.float16, **like)
+        lows = torch.empty_like(highs)
+        sizes = torch.empty(N * (S + L), **like)
+        places = torch.empty_like(sizes) if halved < F else None
+        for rows, there, place in ((slots, joinable, 0), (tokens, present, S)):
             if rows.shape[1]:
                 halve[(triton.cdiv(rows.shape[1], 32), N)](
-                    rows.contiguous(), there.to(torch.int8).contiguous(), centre, self.power.int(),
-                    self.highs, self.lows, self.sizes, self.places, rows.shape[1], self.S + L,
+                    rows.contiguous(), there.to(torch.int8).contiguous(), centre, power,
+                    highs, lows, sizes, sizes if places is None else places, rows.shape[1], S + L,
                     place, F=F, H=halved, W=width, R=32,
                 )  # fmt: skip
+        starts = (S + L) * torch.arange(N, **like)
+        ends = (present * torch.arange(1, L + 1, **like)).amax(1)
+        return cls(highs, lows, sizes, places, power, present, ends, lengths, starts, starts + S)
 
     def route(self, reach: Tensor, *, last: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-        """Owner (N, L), whether it was opened (N, L), and slots (N,); a ``last`` time or not."""
-        N, P, W = self.highs.shape
-        L = P - self.S
-        held = (self.highs, self.lows, self.sizes, self.places)
-        highs, lows, sizes, places = held if last else (t.clone() for t in held)
-        own = sizes[:, self.S :]
-        near = torch.ldexp(reach.float(), 2 * self.power[:, None])
-        bars = near + band(near, own, places[:, self.S :] if self.beside else None) - own
-        alone = reach < 0
-        bars = bars.clamp(max=torch.finfo(torch.float32).max).masked_fill(alone, -inf)
-        bars = bars.masked_fill(~self.present, inf)
-        own.masked_fill_(alone, inf)
-        counts = self.lengths.clone()
-        best = torch.empty(N, L, device=highs.device)
-        owner = torch.empty(N, L, dtype=torch.int32, device=highs.device)
-        opened = torch.empty(N, L, dtype=torch.int8, device=highs.device)
-        ends = (self.present * torch.arange(1, L + 1, device=highs.device)).amax(1).int()
-        table = (highs, lows, sizes, places, ends, counts)
-        words = {"W": W, "BESIDE": self.beside}
+        """Owner (N, L), whether it was opened (N, L), and slots (N,); a ``last`` time or not.
+
+        Owners and slots are of one head, and so in int32.
+        """
+        (N, L), W = self.present.shape, self.rows[0].shape[1]
+        rows = self.rows if last else tuple(t.clone() for t in self.rows)
+        like = {"device": reach.device}
+        bars, best = torch.empty(N, L, **like), torch.empty(N, L, **like)
+        owner = torch.empty(N, L, dtype=torch.int32, **like)
+        opened = torch.empty(N, L, dtype=torch.int8, **like)
+        counts = torch.empty_like(self.lengths)
+        words = {"BESIDE": self.beside}
+        raise_bars[(triton.cdiv(L, 512), N)](
+            reach, self.present.contiguous().view(torch.int8), self.power, self.begins,
+            self.lengths, *rows[2:], bars, owner, opened, counts, *reach.stride(), L,
+            TIE=TIE, OFF=OFF, T=512, **words,
+        )  # fmt: skip
+        table = (*rows, self.starts, self.begins, self.ends, counts)
         wide, narrow = cut(min(L, PART), W, 128), cut(min(L, PART), W, 64)
         for begin in range(0, L, PART):
             part = min(PART, L - begin)
             search[(triton.cdiv(part, wide["R"]), N)](
-                *table, best, owner, begin, L, P, self.S, **words, **wide
+                *table, best, owner, begin, L, W=W, **words, **wide
             )
-            settle[(N,)](
-                *table, bars, best, owner, opened, begin, part, L, P, self.S, **words, **narrow
-            )
-        found = torch.where(self.present, owner, -1)
-        return found.long(), (opened > 0) & self.present, counts.long()
+            settle[(N,)](*table, bars, best, owner, opened, begin, part, L, W=W, **words, **narrow)
+        return owner, opened.view(torch.bool), counts
 
 
 def cut(n_tokens: int, width: int, most: int) -> dict[str, int]:
@@ -146,75 +163,3 @@ def halve(
         own = tl.load(rows + (head * L + at) * F + H, mask=at < L, other=0.0)
         own = (own - tl.load(centres + head * F + H)) * scale
         tl.store(places + head * P + place + at, own, mask=at < L)
-
-
-@triton.jit(do_not_specialize=["begin", "part", "L", "P", "S"])
-def settle(
-    highs,
-    lows,
-    sizes,
-    places,
-    ends,
-    counts,
-    bars,  # (N, L): the reach less the token's own size; -inf opens, inf is not there
-    best,
-    owner,
-    opened,  # (N, L)
-    begin,
-    part,
-    L,
-    P,
-    S,
-    W: tl.constexpr,
-    BESIDE: tl.constexpr,
-    R: tl.constexpr,
-    T: tl.constexpr,
-):
-    """Who opens a slot of ``part`` tokens from ``begin`` on, and whose the rest join; grid (N,)."""
-    head = tl.program_id(0).to(tl.int64)
-    base = head * P
-    first = tl.load(counts + head)
-    now = first
-    end = tl.minimum(tl.load(ends + head), begin + part)
-    row = tl.arange(0, R)
-    d = tl.arange(0, W)
-    earlier = row[None, :] < row[:, None]
-    for start in range(begin, end, R):
-        token = start + row
-        real = token < end
-        place = head * L + token
-        at = base + S + token
-        rows = at[:, None] * W + d[None, :]
-        high = tl.load(highs + rows, mask=real[:, None], other=0.0)
-        low = tl.load(lows + rows, mask=real[:, None], other=0.0)
-        size = tl.load(sizes + at, mask=real, other=float("inf"))
-        bar = tl.load(bars + place, mask=real, other=float("inf"))
-        far = tl.load(best + place, mask=real, other=0.0)
-        slot = tl.load(owner + place, mask=real, other=-1)
-        here = tl.load(places + at, mask=real & BESIDE, other=0.0)
-        far, slot = seek(
-            high, low, here, highs, lows, sizes, places, base, first, now, far, slot, W, T, BESIDE
-        )  # fmt: skip
-        inside = size[None, :] - 2 * product(high, low, high, low)
-        inside = apart(inside, here, here, BESIDE)
-        waiting = real & (far > bar)
-        near = earlier & (inside <= bar[:, None])
-        lead = rounds(near & waiting[None, :] & waiting[:, None], waiting)
-        new = now + tl.cumsum(lead.to(tl.int32), 0) - 1
-        close = tl.where(earlier & lead[None, :], inside, float("inf"))
-        least = tl.min(close, 1)
-        who = tl.min(tl.where(close == least[:, None], new[None, :], P), 1)
-        slot = tl.where(lead, new, tl.where(least < far, who, slot))
-        tl.store(owner + place, slot, mask=real)
-        tl.store(opened + place, lead.to(tl.int8), mask=real)
-        # All have read the block before its rows move, and they have moved before the next.
-        tl.debug_barrier()
-        to = base + new
-        tl.store(highs + to[:, None] * W + d[None, :], high, mask=lead[:, None])
-        tl.store(lows + to[:, None] * W + d[None, :], low, mask=lead[:, None])
-        tl.store(sizes + to, size, mask=lead)
-        if BESIDE:
-            tl.store(places + to, here, mask=lead)
-        tl.debug_barrier()
-        now += tl.sum(lead.to(tl.int32), 0)
-    tl.store(counts + head, now)

@@ -1,6 +1,6 @@
 """The nearest slot of many tokens at once, in Triton: a part of `routing`."""
 
-# N heads of all layers and streams, L tokens, S slots before, P = S + L, W feature size
+# N heads of all layers and streams, L tokens, M rows of slots and tokens, W feature size
 # R tokens of a block, T slots of a tile
 
 # ruff: noqa: ANN001, ANN201
@@ -59,20 +59,20 @@ def seek(
 
 
 # What changes from pass to pass must not make a kernel of its own.
-@triton.jit(do_not_specialize=["begin", "L", "P", "S"])
+@triton.jit(do_not_specialize=["begin", "L"])
 def search(
-    highs,  # (N, P, W) float16, with the next: slots first, tokens from S on
+    highs,  # (M, W) float16, with the next; of a head first slots, then tokens
     lows,
-    sizes,  # (N, P)
-    places,  # (N, P)
+    sizes,  # (M,)
+    places,  # (M,)
+    starts,  # (N,): the row of the first slot of a head,
+    begins,  # (N,): and of its first token
     ends,  # (N,): where the tokens of a head end
     counts,  # (N,): slots that are open
     best,  # (N, L): squared distance less the token's own size
     owner,  # (N, L)
     begin,
     L,
-    P,
-    S,
     W: tl.constexpr,
     BESIDE: tl.constexpr,
     R: tl.constexpr,
@@ -83,16 +83,16 @@ def search(
     token = begin + tl.program_id(0) * R + tl.arange(0, R)
     end = tl.load(ends + head)
     if begin + tl.program_id(0) * R < end:
-        inside = (token < end)[:, None]
-        rows = (head * P + S + token)[:, None] * W + tl.arange(0, W)[None, :]
-        high = tl.load(highs + rows, mask=inside, other=0.0)
-        low = tl.load(lows + rows, mask=inside, other=0.0)
-        here = tl.load(places + head * P + S + token, mask=(token < end) & BESIDE, other=0.0)
+        at = tl.load(begins + head) + token
+        rows = at[:, None] * W + tl.arange(0, W)[None, :]
+        high = tl.load(highs + rows, mask=(token < end)[:, None], other=0.0)
+        low = tl.load(lows + rows, mask=(token < end)[:, None], other=0.0)
+        here = tl.load(places + at, mask=(token < end) & BESIDE, other=0.0)
         far = tl.full((R,), float("inf"), tl.float32)
         slot = tl.full((R,), -1, tl.int32)
-        last = tl.load(counts + head)
+        base, last = tl.load(starts + head), tl.load(counts + head)
         far, slot = seek(
-            high, low, here, highs, lows, sizes, places, head * P, 0, last, far, slot, W, T, BESIDE
+            high, low, here, highs, lows, sizes, places, base, 0, last, far, slot, W, T, BESIDE
         )  # fmt: skip
         tl.store(best + head * L + token, far, mask=token < end)
         tl.store(owner + head * L + token, slot, mask=token < end)

@@ -58,7 +58,7 @@ class Sizing:
         if self.plan.kept is not None:
             most = columns * cache.n_heads / MANY
             streams = range(len(self.thresholds))
-            self.anew = {stream for stream in streams if cache.n_slots(stream) <= most}
+            self.anew = {b for b, held in enumerate(cache.n_slots_each()) if held <= most}
             return [None if b in self.anew else self.thresholds[b] for b in streams]
         if self.plan.searches or not self.plan.care.tighten:
             return self.thresholds
@@ -86,10 +86,11 @@ class Sizing:
     def _search(self, cache: DistinctCache) -> None:
         """Merge slots until each stream holds what it may; all streams look at the same time."""
         goals, most = {}, {}
+        slots = cache.n_slots_each()
         for stream, before in enumerate(self.thresholds):
             if self._early(cache, stream):
                 continue
-            allowed, held = self._allowed(cache, stream), cache.n_slots(stream)
+            allowed, held = self._allowed(cache, stream), slots[stream]
             if held > allowed:
                 self._tell(cache, stream)
                 most[stream] = goals[stream] = allowed
@@ -105,7 +106,13 @@ class Sizing:
             for stream, guess in self._guesses(cache, goals).items()
         }
         regroupings = self._regroupings(cache, groups(cache.layers))
-        found = walk(walks, lambda at: [r.look(at).tolist() for r in regroupings])
+
+        def look(at: dict[int, float]) -> list[list[int]]:
+            # All are asked before the first is waited for.
+            left = [regrouping.look(at) for regrouping in regroupings]
+            return [each.tolist() for each in left]
+
+        found = walk(walks, look)
         lost = [stream for stream, end in found.items() if end.left > most[stream]]
         for stream in lost:
             # All in one slot is not what was asked for: nothing merges until there is a way.
@@ -132,7 +139,8 @@ class Sizing:
         if any(self.thresholds[stream] for stream in goals) or len(some) < 2 or len(devices) > 1:
             return known
         # A look at few slots waits for the device, and one at fewer as long.
-        if devices != {torch.device("cpu")} and sum(map(cache.n_slots, goals)) < WORTH:
+        held = cache.n_slots_each()
+        if devices != {torch.device("cpu")} and sum(held[stream] for stream in goals) < WORTH:
             return known
         walks = {
             stream: search(goal * len(some) // n_layers, *known[stream], ROUGH)

@@ -93,7 +93,8 @@ class Slots:
         """Where each head begins and the last one ends, (B H + 1,) int32, beside the slots."""
         if not self._bounds:
             ends = self.lengths.flatten().cumsum(0).to(torch.int32)
-            self._bounds.append(torch.cat((ends.new_zeros(1), ends)).to(self.keys.device))
+            bounds = torch.cat((ends.new_zeros(1), ends))
+            self._bounds.append(bounds.to(self.keys.device, non_blocking=True))
         return self._bounds[0]
 
     def parts(self, count: int) -> list[Slots]:

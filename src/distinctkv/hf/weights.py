@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -51,14 +52,13 @@ def look(model: nn.Module) -> Look:
     over several devices.
     """
     places: dict[str, tuple[Place, bool]] = {}
-    picked: dict[Place, list[Tensor]] = {}
+    found: dict[Place, list[Tensor]] = {}
     for name, weight in model.named_parameters():
         place, read = (weight.device, weight.dtype), _readable(weight)
         places[name.replace("_orig_mod.", "")] = place, read
         if read:
-            found = _bits(weight.detach()).take(_picks(weight.numel(), weight.device))
-            picked.setdefault(place, []).append(found)
-    return Look(places, {place: torch.stack(parts) for place, parts in picked.items()})
+            found.setdefault(place, []).append(weight.detach())
+    return Look(places, {place: _picked(weights) for place, weights in found.items()})
 
 
 def sample(model: nn.Module) -> Sample:
@@ -98,6 +98,27 @@ def _bits(weight: Tensor) -> Tensor:
     """The weight; of floats of one byte, which cannot be picked from, the bytes."""
     small = weight.dtype.is_floating_point and weight.dtype.itemsize == 1
     return weight.view(torch.uint8) if small else weight
+
+
+def _picked(weights: list[Tensor]) -> Tensor:
+    """Numbers of weights of one type in one place, (parameters, NUMBERS)."""
+    device = weights[0].device
+    if device.type == "cuda" and find_spec("triton") is not None:
+        from . import picking
+
+        if all(map(picking.takes, weights)):
+            marks = tuple((weight.data_ptr(), weight.numel()) for weight in weights)
+            with torch.cuda.device(device):
+                return picking.pick(*_table(marks, device), weights[0].dtype)
+    picked = [_bits(one).take(_picks(one.numel(), device)) for one in weights]
+    return torch.stack(picked)
+
+
+@lru_cache(maxsize=8)
+def _table(marks: tuple[tuple[int, int], ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Where parameters begin, and which numbers of each are read: right wherever they are."""
+    begins = torch.tensor([begin for begin, _ in marks], device=device)
+    return begins, torch.stack([_picks(size, device) for _, size in marks])
 
 
 @cache
