@@ -231,8 +231,10 @@ def main() -> None:
     which.add_argument("--tiny", action="store_true", help="a toy on the CPU")
     parser.add_argument("--seconds", type=float, default=120, help="shared by the parts")
     parser.add_argument("--only", nargs="+", default=("",), help="parts, by how they begin")
+    parser.add_argument("--batches", nargs="+", type=int, help="to decode; the first is judged")
     told = parser.parse_args()
     bench = Bench(told.model, told.seconds)
+    bench.batches = tuple(told.batches or bench.batches)
     print(f"ready after {time.perf_counter() - bench.began:.0f} s", flush=True)
     decoding = Decoding(bench)
     parts: dict[str, tuple[Callable[[Bench], list[Row]], float]] = {
