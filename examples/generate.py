@@ -1,12 +1,10 @@
 """Answer a question about a long file with a cache that is smaller where the file repeats itself.
 
-    python examples/generate.py MODEL FILE "What was the last error?" --threshold 1.0
+    python examples/generate.py MODEL FILE "What was the last error?" --kept 0.25
 
-MODEL is a folder or name that transformers can load: Llama, Mistral, Qwen2, Qwen3, Phi3 or Gemma.
-Needs ``pip install '.[hf]'``.
+MODEL is one that transformers can load: Llama, Mistral, Qwen2, Qwen3, Phi3 or Gemma. Needs
+``pip install '.[hf]'``.
 """
-
-from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
@@ -15,7 +13,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from distinctkv.hf import CAREFUL, distinct_cache
+from distinctkv.hf import CAREFUL, captured, distinct_cache
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("model")
     parser.add_argument("file", type=Path)
     parser.add_argument("question")
-    parser.add_argument("--threshold", type=float, default=1.0, help="less keeps more")
+    parser.add_argument("--kept", type=float, default=0.25, help="part of the tokens, up to 1")
     parser.add_argument("--chunk", type=int, default=1024, help="tokens at a time")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of the answer")
     options = parser.parse_args(arguments)
@@ -32,26 +30,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
         text = options.file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         parser.error(f"{options.file} cannot be read: {error}")
-    if not text:
-        parser.error(f"{options.file} is empty; name a file with text")
+    if not text or options.chunk < 1 or not 0 < options.kept <= 1:
+        parser.error("the file must not be empty, --chunk be 1 or more, --kept lie in (0, 1]")
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype="auto").to(device).eval()
-    # Leave the care out to read faster and lose more.
-    cache = distinct_cache(model, options.threshold, care=CAREFUL)
+    cache = distinct_cache(model, kept=options.kept, care=CAREFUL)  # without care it reads faster
 
     prompt, framed = f"{text}\n\n{options.question}\n", bool(tokenizer.chat_template)
     if framed:  # a model that was taught to chat answers in its own frame only
         said = [{"role": "user", "content": prompt}]
         prompt = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
     ids = tokenizer(prompt, return_tensors="pt", add_special_tokens=not framed).input_ids.to(device)
+    print(f"reading {ids.shape[1]:,} tokens", flush=True)
     with torch.no_grad():
         for chunk in ids[:, :-1].split(options.chunk, dim=1):
             model(chunk, past_key_values=cache, logits_to_keep=1)
     print(cache.summary())
-    most = {"max_new_tokens": options.tokens, "do_sample": False}
-    answer = model.generate(ids, attention_mask=torch.ones_like(ids), past_key_values=cache, **most)
+    most = {"max_new_tokens": options.tokens, "attention_mask": torch.ones_like(ids)}
+    with captured(model):  # on a GPU, steps as one graph
+        answer = model.generate(ids, past_key_values=cache, do_sample=False, **most)
     print(tokenizer.decode(answer[0, ids.shape[1] :], skip_special_tokens=True))
 
 

@@ -262,7 +262,7 @@ def test_no_more_is_spared_than_is_kept():
         Plan(kept=0.25, care=Care(spare=0.3))
     with pytest.raises(ValueError, match="no budget can bound"):
         Plan(budget=100, care=Care(spare=0.3))
-    with pytest.raises(TypeError, match=r"say Care\(importance=0.5\)"):
+    with pytest.raises(TypeError, match=r"say CAREFUL, or Care\(importance=0.5\)"):
         Plan(care=0.5)
 
 

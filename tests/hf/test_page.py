@@ -46,13 +46,15 @@ def example(tiny, tokenizer, tmp_path):
 def test_the_example_runs_in_the_frame_of_the_model(example, capsys, template, n_tokens):
     example(b"the cache grows with what is new in a text\n" * 30, template)
     said = capsys.readouterr().out
-    assert said.startswith(f"{n_tokens - 1} tokens in")  # the last is left to generate
+    assert said.startswith(f"reading {n_tokens} tokens")
+    assert f"\n{n_tokens - 1} tokens in" in said  # the last is left to generate
     assert "layer   2 |" in said
-    assert len(said.splitlines()) == 7
+    assert len(said.splitlines()) == 8
 
 
 @pytest.mark.parametrize(
-    ("content", "why"), [(b" \n", "is empty"), (b"\xff", "cannot be read"), (None, "No such file")]
+    ("content", "why"),
+    [(b" \n", "must not be empty"), (b"\xff", "cannot be read"), (None, "No such file")],
 )
 def test_the_example_says_what_is_wrong_with_a_file(example, capsys, content, why):
     with pytest.raises(SystemExit):

@@ -41,7 +41,11 @@ SPELLING = {
 @click.option("--threshold", type=THRESHOLD, help="Novelty that opens a slot; 1 unless told.")
 @click.option("--kept", type=KEPT, help="Instead: the part of the tokens to hold.")
 @click.option("--budget", type=BUDGET, help="Instead: tokens' worth to hold for each head.")
-@click.option("--careful", is_flag=True, help="Merge less what is attended to; reads more slowly.")
+@click.option(
+    "--careful",
+    is_flag=True,
+    help="Merge less what is attended to; reads more slowly. Give it a larger --chunk.",
+)
 @click.option("--context", type=FILE, metavar="FILE", help="A text to talk about; packed or not.")
 @click.option("--state", type=FILE, metavar="PATH", help="Go on from this file, and keep it.")
 @click.option(
@@ -78,24 +82,39 @@ def command(
     chat_model.check(model)
     text = None if context is None else chat_text.context(context)
     with quiet_pipe(), told(), alone(state):
-        if text is not None:
+        if text is not None or begun:
             click.echo(f"loading {model}", err=True)
         talk = _begin(model, state if begun else None, size, careful)
         if state is not None and not begun:
             since = " from the first answer on" if text is None else ""
             click.echo(f"a new talk begins; it will be kept in {state}{since}", err=True)
+        if begun:
+            click.echo(f"the talk goes on: {status(talk)}", err=True)
         warned = False
-        if text is not None:
-            warned = _read(talk, text, chunk)
-            if state is not None:
-                talk.cache.save(state)
-        warned = warned or _outgrown(talk, talk.cache.get_seq_length())
-        for question in chat_text.questions():
-            _answer(talk, question, tokens)
-            if state is not None:
-                talk.cache.save(state)
+        with _stopped(state):
+            if text is not None:
+                warned = _read(talk, text, chunk)
+                if state is not None:
+                    talk.cache.save(state)
             warned = warned or _outgrown(talk, talk.cache.get_seq_length())
+            for question in chat_text.questions():
+                _answer(talk, question, tokens)
+                if state is not None:
+                    talk.cache.save(state)
+                warned = warned or _outgrown(talk, talk.cache.get_seq_length())
     click.echo(status(talk), err=True)
+
+
+@contextmanager
+def _stopped(state: Path | None) -> Iterator[None]:
+    """When the user stops it, say what is left."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        there = state is not None and state.exists()
+        left = f"{state} holds the talk up to its last answer" if there else "nothing was kept"
+        click.echo(f"\nstopped; {left}", err=True)
+        raise
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import click
 WAYS_OUT = {
     "threshold": "to merge nothing say --kept 1",
     "kept": "0.25 holds a quarter, 1 all",
-    "budget": "the first 4 tokens and the newest 32 are always held",
+    "budget": "the first 4 tokens and the newest are held besides",
 }
 
 

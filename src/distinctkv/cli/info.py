@@ -158,9 +158,16 @@ def _talk(held: Any) -> dict[str, Any]:  # noqa: ANN401
         **{name: plan[name] for name in ("threshold", "kept", "budget", "surprise")},
         "thresholds found": None if plan["threshold"] is not None else state["thresholds"],
         "sinks": plan["sinks"],
-        "recent": "32 or fewer" if plan["recent"] is None else plan["recent"],
+        "recent": _recent(plan),
         "care": ", ".join(care) or "none",
     }
+
+
+def _recent(plan: dict[str, Any]) -> int | str:
+    """Newest tokens that wait; where a size says how many, at most 32."""
+    if plan["recent"] is not None:
+        return int(plan["recent"])
+    return 32 if plan["kept"] is None and plan["budget"] is None else "32 or fewer"
 
 
 def _other(held: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -20,7 +20,7 @@ class Care:
     ``spare``: this part of the tokens, those of a pass with the most attention, are never merged.
     ``cap``: a slot counts in attention as its tokens do, but as no more than this many.
     ``tighten``: beyond 1024 tokens the threshold falls with their number to this power; below 0 it
-    grows.
+    grows. A threshold that follows from a size is not touched.
     ``horizon``: so many tokens apart counts as a squared distance of 1, twice as many as 4: what
     is said again much later has a slot of its own. Say ``Care(horizon=1024)``. At a threshold of 1
     a word said again after just so many tokens joins, after one more it does not.

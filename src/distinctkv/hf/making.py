@@ -39,19 +39,20 @@ def distinct_cache(
     ``threshold``: a token opens a slot when its squared distance from every slot is greater. It is
     in units of attention error, so one number serves every layer and head.
     ``kept``: the part of the tokens to hold, up to 1.0 for all; the threshold is searched for, and
-    anew as more of a text comes. Until kept * tokens is sinks + recent + 1, or 37, all is held.
+    anew as more of a text comes. Until kept * tokens is sinks + recent + 1, 37 unless
+    that is said, all is held.
     ``budget``: tokens' worth to hold for each head, in the mean over layers and heads; at least
-    sinks + recent + 1, or 37.
+    sinks + recent + 1, 37 unless that is said.
     ``surprise``: a threshold, and a budget that grows while slots open; least used slots go. Say
     ``Concentration.surprise(tau=1.0, base=64, gain=512)``.
 
     While tokens come one by one up to 15 of them, 63 on a GPU, are held beside what was asked for.
 
     The first ``sinks`` tokens are never merged, the last ``recent`` not yet: 32 if it is not said,
-    and by ``kept`` or ``budget`` an eighth of what is held if that is less, but 8. ``care`` says
-    where to merge less. The distance between tokens comes from the context's own queries, or from a
-    ``metric`` that `calibrate` made. With ``trace`` the cache remembers which token went to which
-    slot. The model's attention is set to ours, which for any other cache is sdpa.
+    and by ``kept`` or ``budget`` an eighth of what is held if that is less, at least 8. ``care``
+    says where to merge less. The distance between tokens comes from the context's own queries, or
+    from a ``metric`` that `calibrate` made. With ``trace`` the cache remembers which token went to
+    which slot. The model's attention is set to ours, which for any other cache is sdpa.
     """
     plan = Plan(threshold, kept, budget, surprise, sinks, recent, care or Care())
     anatomy = Anatomy.of(model)

@@ -70,7 +70,9 @@ class Plan:
 
     def _check_care(self) -> None:
         if not isinstance(self.care, Care):
-            raise TypeError(f"care must be a Care, got {self.care!r}; say Care(importance=0.5)")
+            raise TypeError(
+                f"care must be a Care, got {self.care!r}; say CAREFUL, or Care(importance=0.5)"
+            )
         if self.care.spare and (self.budget is not None or self.surprise is not None):
             raise ValueError(
                 f"care spares {self.care.spare} of the tokens, which no budget can bound; "
@@ -163,4 +165,5 @@ def _check_count(name: str, number: object, least: int) -> None:
         raise TypeError(f"{name} must be a whole number, got {number!r}")
     if number < least:
         why = " (sinks + recent + 1)" if name == "budget" else ""
-        raise ValueError(f"{name} must be at least {least}{why}, got {number}")
+        way_out = "; say a smaller recent to go below" if why else ""
+        raise ValueError(f"{name} must be at least {least}{why}, got {number}{way_out}")

@@ -27,7 +27,7 @@ class Summary:
     """Slots of each layer and head of a stream, and its bytes.
 
     ``tokens`` were seen, without padding; ``outside`` of them are not slots yet; ``threshold`` is
-    the one in use, None while it is still to be found.
+    the one that was told or found, before `Care.tighten`; None while it is still to be found.
 
     ``bytes`` counts every tensor held by the memory behind it, queries that wait to be measured
     too; of what all streams of a batch share, each has its part, so that they add up to ``nbytes``
@@ -67,7 +67,10 @@ class Summary:
             f"{self.bytes:,} bytes of {self.full:,}, {self.metric:,} of them for the metric",
         ]
         if self.begins:
-            lines.append(f"so short a text is held whole; it merges from about {self.begins} on")
+            lines.append(
+                f"so short a text is held whole; it merges from about {self.begins} on, or "
+                "sooner with a smaller recent"
+            )
         lines.append("slots of each head for the tokens that are not outside, least to most:")
         share = self.slots / max(self.tokens - self.outside, 1)
         for index, row in enumerate(share):
