@@ -47,10 +47,10 @@ STAGES = {
     "measure": "measuring._measure",
     "stack": "merging._tokens",
     "metric": "grouping.Group.scale",
-    "slots": "grouping.Group.slots",
+    "slots": "grouping.Group.slots_at",
     "unrotate": "rotary.Rotary.unrotate",
     "features": "metric.Scale.features",
-    "allocate": "merging.allocate",
+    "allocate": "merging._choose",
     "pool": "merging.pool",
     "shorten": "merging._shorten",
     "search": "sizing.Sizing._search",
@@ -94,7 +94,8 @@ def compress(bench: Bench, ids: Tensor, plain: float, way: Row, model: Any) -> R
 def staged(bench: Bench, decoding: Decoding) -> list[Row]:
     """Where the time of compressing goes; each stage waits for the device, so the sum is more.
 
-    `slots` is the rotation and the features of what is held; the last row is while decoding.
+    `slots` is the rotation and the features of what is held, where no kernel makes them with the
+    rest; the last row is while decoding.
     """
     rows = []
     plain, wide = {"threshold": 1.0}, bench.wide

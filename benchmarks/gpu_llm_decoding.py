@@ -63,7 +63,9 @@ class Fixed:
 
         for _ in range(n):
             if self.ran == 2:
-                self.replay = Recorder(model).record(step)
+                recorder = Recorder(model)
+                self.replay = recorder.record(step)
+                recorder.tell()
             (self.replay or step)()
             self.ran += 1
 
@@ -274,8 +276,10 @@ def _order(batches: Sequence[int]) -> list[tuple[int, str]]:
 
     >>> _order([128, 1, 512])[:3]
     [(128, 'full'), (128, 'threshold 1/4, captured'), (1, 'full')]
+    >>> len(_order([128])) == len(COMPARED + MORE)
+    True
     """
-    first, *_, last = batches
+    first, last = batches[0], batches[-1]
     rest = dict.fromkeys(batches, FEWER) | {last: LAST} | {first: MORE}
     compared = [(B, name) for B in batches for name in COMPARED]
     return compared + [(B, name) for B in batches for name in rest[B]]

@@ -55,6 +55,24 @@ def test_a_talk_in_which_nothing_was_said_is_not_kept_and_not_promised(chat, tmp
     assert not state.exists()
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_talk_that_is_stopped_says_what_is_left(chat, text, tmp_path, monkeypatch, named):
+    from distinctkv.hf.talk import Talk
+
+    state = ["--state", tmp_path / "talk.safetensors"] if named else []
+    chat("--context", text, *state, questions="one two\n")
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Talk, "ask", stop)
+    result = chat(*state)
+    assert result.exit_code == 1
+    assert ("holds the talk up to its last answer" in result.stderr) is named
+    assert ("stopped; nothing was kept" in result.stderr) is not named
+    assert ("the talk goes on" in result.stderr) is named
+
+
 def test_a_smaller_size_holds_less(chat, text):
     held = [
         float(re.findall(r"\((\d+)%\)", chat("--context", text, *size).stderr)[0])

@@ -46,6 +46,14 @@ def test_tokens_that_come_one_by_one_are_merged_too(tiny, text):
     torch.testing.assert_close(run(tiny, text[:, :2], cache), want, atol=1e-4, rtol=0)
 
 
+def test_slots_weigh_as_their_tokens_in_float64_too(seed, text):
+    model = build(seed).double()
+    cache = distinct_cache(model, 1.0, recent=8, trace=True)
+    run(model, text, cache)
+    want = run(model, text[:, :2], unfolded(cache))
+    torch.testing.assert_close(run(model, text[:, :2], cache), want, atol=1e-5, rtol=0)
+
+
 def test_a_context_in_chunks_never_holds_more_than_slots_and_a_chunk(tiny, text):
     cache = distinct_cache(tiny, 8.0)
     sizes = []

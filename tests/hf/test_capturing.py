@@ -89,6 +89,16 @@ def test_steps_in_place_are_plain_steps(tiny, text, in_place, name, care):
     assert len(runs) == 28  # all but the prefill and the step after it
 
 
+def test_one_head_of_one_stream_is_stepped_too(seed, text, in_place):
+    model, runs, caches = build(seed, num_key_value_heads=1), [], []
+    for way in (nullcontext(), capturing(model, runs)):
+        caches.append(distinct_cache(model, 1.0, recent=8, care=CAREFUL))
+        with way:
+            greedy(model, text, caches[-1], 30)
+    same(*caches)
+    assert runs
+
+
 def test_a_known_metric_asks_no_queries(tiny, text, in_place):
     metric, runs, caches = calibrate(tiny, [text]), [], []
     for way in (nullcontext(), capturing(tiny, runs)):

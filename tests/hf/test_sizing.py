@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from distinctkv import Concentration
 from distinctkv.hf import Care, distinct_cache
+from distinctkv.hf import cache as caching
 from distinctkv.hf.coarsening import Regrouping
 from distinctkv.hf.searching import least_threshold
 from tests.hf.models import build
@@ -46,6 +47,31 @@ def test_fewer_of_the_newest_wait_where_little_is_held(tiny, text, size, newest)
     assert cache.outside(0) == newest
     if "kept" in size and size["kept"] > 1 / 32:
         assert 0.95 * size["kept"] < cache.summary().kept <= size["kept"]
+
+
+@pytest.mark.parametrize("block", [16, 64])
+@pytest.mark.parametrize(
+    ("size", "first"), [({"kept": 0.25}, 147), ({"kept": 0.1, "recent": 8, "sinks": 0}, 85)]
+)
+def test_what_was_held_whole_merges_as_soon_as_it_may(tiny, text, monkeypatch, block, size, first):
+    monkeypatch.setattr(caching, "BLOCK", block)
+    cache, long = distinct_cache(tiny, **size), text.repeat(1, 4)
+    tiny(long[:, :first], past_key_values=cache)
+    for n in range(first, first + 90):
+        tiny(long[:, n : n + 1], past_key_values=cache)
+        if cache.plan.begins(n + 1):
+            assert cache.summary().kept * (n + 1) <= size["kept"] * (n + 1) + block - 1
+    assert cache.plan.begins(first + 90)
+
+
+@pytest.mark.parametrize("threshold", [1e30, 3e38, 1e39, 1e300])
+@pytest.mark.parametrize("sinks", [0, 4])
+def test_no_token_is_lost_at_a_huge_threshold(tiny, text, threshold, sinks):
+    for care in (Care(), Care(importance=0.25)):
+        cache = distinct_cache(tiny, threshold, sinks=sinks, recent=8, care=care)
+        tiny(text, past_key_values=cache)
+        for layer in cache.layers:
+            assert layer.slots.padded(0).counts.sum(1).tolist() == [112, 112]
 
 
 def test_one_threshold_serves_the_whole_model(tiny, long):

@@ -155,6 +155,7 @@ def _allocate(
         alone = near < 0
         # Scores are squared distances less the token's own size.
         bar = (near + band(near, own, here[..., D] if D < F else None) - own)[..., None]
+        bar = bar.clamp(max=torch.finfo(bar.dtype).max)  # what is infinitely far is not near
         old, slot = _nearest(scores(here, slots, sizes))
         inside = scores(here, here, own.masked_fill(alone, inf))
         candidate = there & ((old > bar[..., 0]) | alone)

@@ -182,9 +182,12 @@ class DistinctCache(Moving):
     def due(self, length: int) -> int:
         """Columns to absorb after a pass of so many tokens; 0 if they may wait."""
         assert self.streams is not None
-        seen = self.streams.seen - int(self.streams.pads.min())
-        columns = self.layers[0].outside - self.plan.newest(seen)
-        return columns if self.plan.merges and columns >= (1 if length > 1 else self.block) else 0
+        plan, tokens = self.plan, (self.streams.seen - self.streams.pads).tolist()
+        columns = self.layers[0].outside - plan.newest(max(tokens))
+        # What was held whole until now does not wait for more.
+        begins = any(plan.begins(n) and not plan.begins(n - length) for n in tokens)
+        least = 1 if length > 1 or begins else self.block
+        return columns if plan.merges and columns >= least else 0
 
     @property
     def block(self) -> int:

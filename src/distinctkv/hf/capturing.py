@@ -113,6 +113,7 @@ class Capturing:
         steps.close(step.positions)
         cache.cut = False
         self.known = _left(cache)
+        self.recorder.tell()
         return type(out)(logits=out.logits.clone(), past_key_values=cache)
 
     def _unchanged(self, cache: DistinctCache) -> bool:
@@ -157,7 +158,7 @@ def _plain(told: Mapping[str, Any], config: Any) -> bool:  # noqa: ANN401
 
 def _settled(cache: DistinctCache, ids: Tensor) -> bool:
     """Whether every layer has slots that a kernel reads, and nothing about the cache is open."""
-    first, last = cache.layers[0], cache.layers[-1]
+    first = cache.layers[0]
     if cache.streams is None or cache.cut or not cache.plan.merges:
         return False
     if ids.shape != (len(cache.streams.pads), 1) or ids.device != first.keys.device:
@@ -169,7 +170,7 @@ def _settled(cache: DistinctCache, ids: Tensor) -> bool:
         and same
         and not torch.is_autocast_enabled(ids.device.type)
         and not cache.anatomy.rotary.moves
-        and first.keys.device == last.keys.device
+        and all(layer.keys.device == first.keys.device for layer in cache.layers)
         and kernels(cache)
     )
 

@@ -111,6 +111,10 @@ class Plan:
         """Tokens' worth below which nothing can be merged."""
         return self.sinks + self.most + 1
 
+    def begins(self, tokens: int) -> bool:
+        """Whether a part of so many tokens leaves slots beside the newest."""
+        return self.kept is not None and self.kept * tokens >= self.least
+
     def newest(self, tokens: int) -> int:
         """Newest tokens that are not merged yet, of a text of so many.
 

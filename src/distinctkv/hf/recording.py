@@ -22,6 +22,8 @@ class Recorder:
         self.keeper: torch.cuda.CUDAGraph | None = None
         self.stream: torch.cuda.Stream | None = None
         self.able, self.watched = True, False
+        self.others: list[warnings.WarningMessage] = []
+        self.news = ""  # why there is no graph, to be told when the step is over
 
     def moved(self) -> bool:
         """Whether a weight is no longer where the graph looks for it."""
@@ -58,13 +60,20 @@ class Recorder:
             finally:
                 torch.cuda.set_sync_debug_mode(before)
         self.watched, waits = True, [one for one in told if str(one.message).startswith(WAITS)]
-        for one in told:
-            if one not in waits and not str(one.message).startswith(PROTOTYPE):
-                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        self.others = [one for one in told if one not in waits]
         if waits:
-            self.able = False
-            warnings.warn("steps go one by one, as the model waits for the device", stacklevel=2)
+            self.able, self.news = False, "the model waits for the device"
         return out
+
+    def tell(self) -> None:
+        """Give on what was said meanwhile, and why there is no graph."""
+        others, self.others = self.others, []
+        for one in others:
+            if not str(one.message).startswith(PROTOTYPE):
+                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+        news, self.news = self.news, ""
+        if news:
+            warnings.warn(f"steps go one by one, as {news}", stacklevel=2)
 
     def _device(self) -> torch.device:
         return next(self._weights()).device
@@ -84,8 +93,7 @@ class Recorder:
                     self.keeper, _ = self._graph(lambda: torch.zeros(1, device=device))
                 graph, made = self._graph(run)
             except RuntimeError as error:
-                self.able = False
-                warnings.warn(f"steps go one by one, as a graph failed: {error}", stacklevel=2)
+                self.able, self.news = False, f"a graph failed: {error}"
                 return run
 
         def replay() -> Any:  # noqa: ANN401

@@ -138,7 +138,7 @@ class Steps:
         if seats.got is not None:
             keys, seen = seats.keys, self.seen
             seats.got += received(query, keys, self.real, seen, slots, scaling, care.cap)
-            seats.got.index_copy_(2, self.seat, seats.got[..., -1:])
+            seats.got.index_copy_(2, self.seat, seats.got[..., -1:].clone())
             seats.got[..., -1] = 0.0
         if self.cache.metric is None:
             room = self.left + len(seats.layer.asked)
