@@ -176,8 +176,8 @@ def read_by_head(
     G, L = query.shape[1] // H, query.shape[2]
     seen = torch.zeros(B, L, R, device=query.device).masked_fill(~visible(real, L), -inf)
     logs = bias(slots.counts, cap)
-    # On the CPU a bias may stay float32 beside bfloat16 queries; kernels elsewhere want one type, and
-    # beside float64 ones the CPU's gives wrong numbers.
+    # On the CPU a bias may stay float32 beside bfloat16 queries, but not beside float64 ones, which
+    # come out wrong; kernels elsewhere want one type.
     kind = torch.promote_types(query.dtype, torch.float32) if query.is_cpu else query.dtype
     out = query.new_empty(B, H * G, L, values.shape[-1])
     for b, heads in enumerate(slots.segments()):
