@@ -89,25 +89,25 @@ def test_steps_in_place_are_plain_steps(tiny, text, in_place, name, care):
     assert len(runs) == 28  # all but the prefill and the step after it
 
 
-def test_one_head_of_one_stream_is_stepped_too(seed, text, in_place):
-    model, runs, caches = build(seed, num_key_value_heads=1), [], []
+def both(model, text, runs, **words):
+    """Two caches after 30 tokens, of plain steps and of steps in place."""
+    caches = []
     for way in (nullcontext(), capturing(model, runs)):
-        caches.append(distinct_cache(model, 1.0, recent=8, care=CAREFUL))
+        caches.append(distinct_cache(model, 1.0, recent=8, **words))
         with way:
             greedy(model, text, caches[-1], 30)
-    same(*caches)
     assert runs
+    return caches
+
+
+def test_one_head_of_one_stream_is_stepped_too(seed, text, in_place):
+    same(*both(build(seed, num_key_value_heads=1), text, [], care=CAREFUL))
 
 
 def test_a_known_metric_asks_no_queries(tiny, text, in_place):
-    metric, runs, caches = calibrate(tiny, [text]), [], []
-    for way in (nullcontext(), capturing(tiny, runs)):
-        caches.append(distinct_cache(tiny, 1.0, recent=8, metric=metric))
-        with way:
-            greedy(tiny, text, caches[-1], 30)
-    same(*caches)
-    assert runs
-    assert not caches[1].layers[0].asked
+    plain, ours = both(tiny, text, [], metric=calibrate(tiny, [text]))
+    same(plain, ours)
+    assert not ours.layers[0].asked
 
 
 @pytest.mark.parametrize("change", ["crop", "reorder", "turn", "copy", "save", "load"])
