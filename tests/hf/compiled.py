@@ -45,7 +45,10 @@ def main():
                           (_collect, [*"bb", "*u8", *"pqpFIIIIII"])):  # fmt: skip
         found[f"{kernel.__name__} narrow"] = build(kernel, types, sizes, {"num_warps": warps})[0]
     for W in (128, 256):
-        for kernel, types, most in ((search, "hhppqqwwpwII", 128), (settle, "hhppqqwwppwcIII", 64)):
+        for kernel, types, most in (
+            (search, "hhppqqwwppwII", 128),
+            (settle, "hhppqqwwppwcIII", 64),
+        ):
             how = cut(8192, W, most)
             tile = {"W": W, "BESIDE": True, "R": how.pop("R"), "T": how.pop("T")}
             found[f"{kernel.__name__} {W}"] = build(kernel, types, tile, how)[0]
@@ -56,7 +59,7 @@ def main():
         tile = {"H": H, "W": H, "C": 2 * H, "X": 2 * H}
         words = {"BESIDE": True, "FIRST": True, "V": 4 * H, **tile, "T": T}
         types = [*"bbwww", "*i8", *"ppppwhhppqwIFF"]
-        found[f"feature {H}"] = build(feature, types, words, {"num_warps": 8})[0]
+        found[f"feature {H}"] = build(feature, types, words, {"num_warps": 4})[0]
         types = [*"bbwww", "*i8", *"pppIF"]
         found[f"survey {H}"] = build(survey, types, {"SUMS": True, **tile, "T": 16, "S": 512}, {})[
             0

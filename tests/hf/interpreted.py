@@ -29,8 +29,10 @@ from distinctkv.hf.rotary import Rotary
 from distinctkv.hf.slots import FLAT, Slots
 from tests.hf.turned import turned
 
+TIES = [(17, 10, 0), (20, 15, 0), (21, 15, 10**5), (21, 15, 0, 3)]
 
-def case(generator, F, shift):
+
+def case(generator, F, shift, wide):
     """Differences in owners, openers and lengths between the kernels and torch."""
 
     def random(*shape):
@@ -40,6 +42,9 @@ def case(generator, F, shift):
     tokens = 6 * random(N, L, F) + shift
     tokens[:, L // 2 :] = tokens[:, : L - L // 2] + random(N, L - L // 2, F)
     slots, lengths = 6 * random(N, S, F) + shift, (random(N) * (S + 1)).long()
+    if wide:  # one after the other, so that most slots are too far back to be looked at
+        tokens[..., -1] = wide * (S + torch.arange(L)) + shift
+        slots[..., -1] = wide * torch.arange(S) + shift
     joinable = (torch.arange(S) > 0) & (torch.arange(S) < lengths[:, None])
     present = random(N, L) < 0.8
     reach = F * 3 * random(N, L)
@@ -51,9 +56,9 @@ def case(generator, F, shift):
     return [int((a != b).sum()) for got in (first, again) for a, b in zip(got, want, strict=True)]
 
 
-def tie(generator, F, horizon, far):
+def tie(generator, F, horizon, far, size=30):
     """The same where words come again after just a horizon, and one period later."""
-    words = 30 * torch.randn(2, 5, F - 1, generator=generator)
+    words = size * torch.randn(2, 5, F - 1, generator=generator)
     at = torch.arange(60.0)
     tokens = torch.cat((words.repeat(1, 12, 1), ((at + far) / horizon).expand(2, -1)[..., None]), 2)
     present = torch.ones(2, 60, dtype=torch.bool)
@@ -176,10 +181,10 @@ def picked(generator, kind):
 
 def main():
     generator = torch.Generator().manual_seed(int(sys.argv[1]))
-    routing.PART = 32
-    cases = [(3, 0.0), (16, 100.0), (20, -5.0), (17, 3.0), (33, 0.0), (41, 9.0)]
-    routed = [case(generator, F, shift) for F, shift in cases]
-    routed += [tie(generator, *each) for each in ((17, 10, 0), (20, 15, 0), (21, 15, 10**5))]
+    routing.PART = 16
+    cases = [(3, 0.0, 0), (16, 100.0, 0), (20, -5.0, 0), (17, 3.0, 1), (33, 0.0, 2), (41, 9.0, 0)]
+    routed = [case(generator, *each) for each in cases]
+    routed += [tie(generator, *each) for each in TIES]
     back = [turn(generator, *sizes) for sizes in ((8, 4), (20, 6), (12, 3))]
     made = [(16, 16, None, False), (24, 8, 300.0, True), (80, 20, 700.0, False)]
     featured = [feature(generator, *each) for each in made]

@@ -25,7 +25,18 @@ def received(query, keys, _, real, slots, scaling, cap):
     seen = torch.arange(R - L, R).expand(len(keys), L) + 1
     want = importance.received(query, keys, real, seen, slots, scaling, cap)
     got = receiving.received(query, keys, real, seen, slots, scaling, cap)
-    return float((got - want).abs().max() / want.abs().max())
+    return off(got, want) / float(want.abs().max())
+
+
+def known(query, keys, _, real, slots, scaling, cap):
+    """How far it is from that if the logarithms of the queries' sums are known."""
+    seen = torch.arange(query.shape[2]).expand(len(keys), -1) + 1
+    logits = query.unflatten(1, (keys.shape[1], -1)) @ keys[:, :, None].mT * scaling
+    hidden = ~attention.visible(real, query.shape[2])[:, None, None]
+    logs = logits.masked_fill(hidden, -torch.inf).logsumexp(-1).flatten(1, 2)
+    args = (query, keys, real, seen, slots, scaling, cap)
+    want = receiving.received(*args)
+    return off(receiving.received(*args, logs), want) / float(want.abs().max())
 
 
 def main():
@@ -39,6 +50,7 @@ def main():
         want = attention.read(*parts)
         found[name] = off(ragged.read(*parts).float(), want.float())
         found[f"{name}, received"] = received(*parts)
+    found["known"] = known(*draw(rng, longest=0, G=3, L=40, R=40))
     print(json.dumps(found))
 
 

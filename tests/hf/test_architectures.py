@@ -108,6 +108,17 @@ def test_linear_layers_are_refused(seed):
         distinct_cache(model)
 
 
+@pytest.mark.parametrize("said", ["is_causal", "use_bidirectional_attention", "layer"])
+def test_attention_in_both_directions_is_refused(seed, said):
+    model = build(seed, "gemma")
+    if said == "layer":
+        model.model.layers[1].self_attn.is_causal = False
+    else:
+        setattr(model.config, said, said != "is_causal")
+    with pytest.raises(UnsupportedModelError, match="attention is not causal"):
+        distinct_cache(model)
+
+
 def test_what_is_no_model_is_a_type_error():
     with pytest.raises(TypeError, match="got Linear"):
         distinct_cache(torch.nn.Linear(2, 2))

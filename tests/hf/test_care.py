@@ -29,6 +29,20 @@ def window(seed):
     return query, torch.randn(2, 2, 9, 8, generator=generator), real
 
 
+@pytest.mark.parametrize("size", [{"threshold": 0.5}, {"kept": 0.3}])
+def test_what_merges_does_not_depend_on_the_default_type(seed, text, size):
+    model, kinds, logits = build(seed), (torch.float32, torch.bfloat16), []
+    for kind in kinds:
+        torch.set_default_dtype(kind)
+        try:
+            cache = distinct_cache(model, **size, recent=8, care=CAREFUL)
+            model(text, past_key_values=cache)
+            logits.append(model(text[:, :20], past_key_values=cache).logits)
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert torch.equal(*logits)
+
+
 def attention(query, keys, real):
     """The whole matrix, (B, H, L, R)."""
     logits = query @ keys.repeat_interleave(2, 1).mT

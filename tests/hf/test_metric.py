@@ -112,6 +112,25 @@ def test_a_metric_of_a_sibling_is_refused(seed, metric):
         distinct_cache(sibling, metric=metric)
 
 
+def test_a_metric_of_other_rotary_frequencies_is_refused(seed, metric):
+    model = build(seed)
+    model.model.rotary_emb.inv_freq.mul_(0.5)
+    with pytest.raises(WrongModelError, match="other rotary frequencies"):
+        distinct_cache(model, metric=metric)
+
+
+def test_a_metric_serves_its_model_in_float16_where_frequencies_are_small(seed, text):
+    slow = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e7}}
+    metric = calibrate(build(seed, head_dim=128, **slow), [text, text])
+    distinct_cache(build(seed, head_dim=128, **slow).half(), 1.0, metric=metric)
+
+
+def test_a_metric_of_a_model_that_turns_more_of_a_key_is_refused(seed, text):
+    metric = calibrate(build(seed, "phi3"), [text])
+    with pytest.raises(WrongModelError, match="other rotary frequencies"):
+        distinct_cache(build(seed, "phi3", partial_rotary_factor=1.0), 1.0, metric=metric)
+
+
 def test_another_file_is_no_metric(tmp_path, tiny, text):
     cache = distinct_cache(tiny, 1.0)
     tiny(text, past_key_values=cache)

@@ -1,12 +1,21 @@
 """The press does in kvpress's hands what the cache does in ours."""
 
+from contextlib import nullcontext
+from copy import deepcopy
+
 import pytest
 import torch
 from transformers import DynamicCache
 
 from distinctkv.hf import Care, distinct_cache
 from distinctkv.hf.attention import NAME, attention
-from distinctkv.hf.errors import BrokenForwardError, WrongModelError
+from distinctkv.hf.errors import (
+    BrokenForwardError,
+    CropError,
+    PositionError,
+    UnsupportedModelError,
+    WrongModelError,
+)
 from distinctkv.hf.press import DistinctPress
 from tests.hf.models import build, greedy
 
@@ -46,12 +55,133 @@ def test_nothing_pressed_is_nothing_changed(seed, text):
     assert torch.equal(greedy(model, text, DynamicCache()), want)
 
 
-def test_another_cache_is_not_read_with_the_bias_of_a_pressed_one(seed, text):
+@pytest.mark.parametrize("begin", ["the same", "another"])
+def test_another_cache_is_not_read_with_the_bias_of_a_pressed_one(seed, text, begin):
     model, other = build(seed), text.flip(1)
+    if begin == "the same":
+        other[:, 0] = text[:, 0]
     want = greedy(model, other, DynamicCache())
     with DistinctPress(threshold=4.0)(model):
         model(text, past_key_values=DynamicCache())
     assert torch.equal(greedy(model, other, DynamicCache()), want)
+
+
+AT = torch.tensor([[120]])  # after the text
+
+
+@pytest.fixture
+def pressed(seed, text):
+    """A model, two texts in a pressed cache, and the logits of a token after them."""
+    model, both, plain = build(seed), torch.cat((text, text.flip(1))), DynamicCache()
+    with DistinctPress(threshold=1.0)(model):
+        model(both, past_key_values=plain)
+    want = model(both[:, :1], past_key_values=deepcopy(plain), position_ids=AT).logits
+    return model, plain, want
+
+
+def test_each_of_several_pressed_caches_is_read_with_its_own_bias(pressed, text):
+    model, plain, want = pressed
+    with DistinctPress(threshold=4.0)(model):
+        model(text, past_key_values=DynamicCache())
+    tokens = torch.cat((text, text.flip(1)))[:, :1]
+    got = model(tokens, past_key_values=plain, position_ids=AT).logits
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("move", ["reorder_cache", "batch_select_indices"])
+def test_streams_of_a_pressed_cache_can_be_moved(pressed, text, move):
+    model, plain, want = pressed
+    getattr(plain, move)(torch.tensor([1, 0]))
+    plain.batch_repeat_interleave(2)
+    tokens = torch.cat((text.flip(1), text))[:, :1].repeat_interleave(2, 0)
+    got = model(tokens, past_key_values=plain, position_ids=AT).logits
+    torch.testing.assert_close(got, want[[1, 1, 0, 0]], atol=1e-5, rtol=0)
+
+
+def test_a_pressed_cache_is_refused_by_an_attention_that_does_not_know_its_bias(pressed):
+    model, plain, _ = pressed
+    model.set_attn_implementation("sdpa")
+    with pytest.raises(UnsupportedModelError, match="'sdpa', for which a slot"):
+        model(torch.tensor([[3], [3]]), past_key_values=plain, position_ids=AT)
+
+
+def test_positions_must_go_on_after_a_press(pressed, text):
+    model, plain, want = pressed
+    tokens = torch.cat((text, text.flip(1)))[:, :1]
+    with pytest.raises(PositionError, match=r"after a context that ends at \[119, 119\]"):
+        model(tokens, past_key_values=plain)  # they are counted by columns
+    got = model(tokens, past_key_values=plain, position_ids=AT).logits
+    assert torch.equal(got, want)
+
+
+def test_positions_that_stay_where_they_are_are_refused_after_a_press(pressed, text):
+    model, plain, _ = pressed
+    tokens = torch.cat((text, text.flip(1)))[:, :3]
+    padded = torch.tensor([[120, 121, 122], [120, 120, 121]])  # as a question is with padding
+    with pytest.raises(PositionError, match="or do not grow"):
+        model(tokens, past_key_values=plain, position_ids=padded)
+
+
+def test_tokens_can_be_taken_back_after_a_press(pressed, text):
+    model, plain, _ = pressed
+    both = torch.cat((text, text.flip(1)))
+    plain.crop(-3)
+    got = model(both[:, :1], past_key_values=plain, position_ids=AT - 3).logits
+    cache = distinct_cache(model, 1.0)
+    model(both, past_key_values=cache)
+    cache.crop(-3)
+    want = model(both[:, :1], past_key_values=cache).logits
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=0)
+
+
+def test_slots_cannot_be_taken_back(pressed, text):
+    model, plain, _ = pressed
+    plain.crop(-33)
+    with pytest.raises(CropError, match=r"the last 33 columns .* only 32 of them were tokens"):
+        model(torch.tensor([[3], [3]]), past_key_values=plain, position_ids=AT)
+
+
+@pytest.mark.parametrize("attention", [NAME, "sdpa"])
+def test_a_pressed_cache_that_was_reset_is_as_any_other(pressed, text, attention):
+    model, plain, _ = pressed
+    plain.reset()
+    model.set_attn_implementation(attention)
+    got = greedy(model, text, plain)
+    assert torch.equal(got, greedy(model, text, DynamicCache()))
+
+
+def test_nothing_pressed_of_padded_texts_is_nothing_changed(seed, text):
+    model, logits = build(seed), []
+    mask = torch.ones_like(text)
+    mask[:, :9] = 0
+    for ratio in (None, 0.0):
+        plain = DynamicCache()
+        with DistinctPress(compression_ratio=ratio)(model) if ratio == 0.0 else nullcontext():
+            model(text, past_key_values=plain, attention_mask=mask)
+        more = torch.cat((mask, mask[:, -1:]), 1)
+        logits.append(model(text[:, :1], past_key_values=plain, attention_mask=more).logits)
+    torch.testing.assert_close(*logits, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("before", ["pressed", "ours"])
+def test_a_press_of_kvpress_does_its_work_on_a_model_of_ours(seed, text, monkeypatch, before):
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    model, sdpa, asked = build(seed), ALL_ATTENTION_FUNCTIONS["sdpa"], []
+
+    def wrapped(*args, **options):  # as kvpress does when it is imported
+        asked.append(args[1].shape[2])
+        return sdpa(*args, **options)
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "sdpa", wrapped)
+    if before == "ours":
+        model(text, past_key_values=distinct_cache(model, 1.0))
+    else:
+        with DistinctPress(threshold=1.0)(model):
+            model(text, past_key_values=DynamicCache())
+    assert not asked
+    model(text, past_key_values=DynamicCache())
+    assert asked == [120] * 3
 
 
 def test_the_pipeline_answers_several_questions_of_one_context(seed, tokenizer):

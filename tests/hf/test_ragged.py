@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache
 
-from distinctkv.hf import attention, distinct_cache
+from distinctkv.hf import CAREFUL, attention, distinct_cache, flashing
 from distinctkv.hf.importance import received
 from tests.hf.models import build, greedy, unfolded
 from tests.hf.ragged_cases import CASES, draw
@@ -33,6 +34,11 @@ def test_the_kernel_reads_what_torch_reads(wrong, name):
 @pytest.mark.parametrize("name", CASES)
 def test_the_kernel_finds_the_attention_that_torch_finds(wrong, name):
     assert wrong[f"{name}, received"] < 2e-5
+
+
+@needs_triton
+def test_sums_that_are_known_need_not_be_found_again(wrong):
+    assert wrong["known"] < 2e-5
 
 
 @needs_triton
@@ -111,6 +117,60 @@ def test_on_a_gpu_the_kernel_finds_the_attention_that_torch_finds(rng, name, kin
     wide = [_doubled(part) for part in (query, keys)]
     want = received(*wide, real, seen, _doubled(slots), scaling, cap)
     assert (got - want).abs().max() / want.abs().max() < 1e-3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("G", "D"), [(3, 64), (1, 128), (2, 80)])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("backend", ["FLASH_ATTENTION", "CUDNN_ATTENTION"])
+def test_a_whole_text_is_read_with_its_sums(rng, G, D, kind, backend):
+    query, keys, values, real, slots, scaling, cap = draw(
+        rng, G=G, D=D, E=D, L=300, R=300, longest=0, kind=kind, device="cuda"
+    )
+    with sdpa_kernel(getattr(SDPBackend, backend)):
+        out, logs = flashing.read(query, keys, values, scaling)
+    want = attention.read(query, keys, values, real, slots, scaling, cap).transpose(1, 2)
+    assert (out - want).abs().max() < 3e-2
+    seen = torch.arange(300, device="cuda").expand(len(keys), -1) + 1
+    args = (query, keys, real, seen, slots, scaling, cap)
+    got, again = received(*args, logs), received(*args)
+    assert (got - again).abs().max() / again.abs().max() < 1e-3
+
+
+@pytest.mark.gpu
+def test_what_flash_cannot_read_is_left_to_others(rng):
+    words = {"L": 30, "R": 30, "D": 64, "E": 64, "longest": 0, "device": "cuda"}
+    plain = draw(rng, **words)[:3]
+    half = [part.bfloat16() for part in plain]
+    assert flashing.read(*half, 0.1) is not None
+    assert flashing.read(*plain, 0.1) is None
+    assert flashing.read(half[0][:, :, -3:], *half[1:], 0.1) is None
+    with sdpa_kernel(SDPBackend.MATH):
+        assert flashing.read(*half, 0.1) is None
+    with torch.enable_grad():
+        assert flashing.read(half[0].requires_grad_(), *half[1:], 0.1) is None
+
+
+@pytest.mark.gpu
+def test_care_is_the_same_however_a_whole_text_was_read(seed, text, monkeypatch):
+    model, text = build(seed, head_dim=16).to("cuda", torch.bfloat16), text.cuda()
+    held, told, read = [], [], flashing.read
+
+    def noting(*args):
+        told.append(read(*args))
+        return told[-1]
+
+    for known in (True, False):
+        monkeypatch.setattr(flashing, "read", noting if known else lambda *_: None)
+        cache = distinct_cache(model, 0.5, care=CAREFUL)
+        model(text, past_key_values=cache)
+        held.append(cache.layers[0].slots)
+    assert len(told) == len(cache.layers)
+    assert all(told)
+    one, other = held
+    assert torch.equal(one.lengths, other.lengths)
+    assert torch.equal(one.counts, other.counts)
+    assert (one.values - other.values).abs().max() < 5e-2
 
 
 def _doubled(part):

@@ -2,12 +2,13 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from distinctkv import Concentration, SnapshotError, snapshot
-from distinctkv.hf import CAREFUL, DistinctCache, WrongModelError, calibrate, distinct_cache
+from distinctkv.hf import CAREFUL, Care, DistinctCache, WrongModelError, calibrate, distinct_cache
 from distinctkv.hf.anatomy import Anatomy
 from distinctkv.hf.saving import KIND
 from tests.hf.models import build
@@ -71,6 +72,14 @@ def test_a_file_from_before_values_could_be_attended_is_read(tmp_path, tiny, tex
     again = DistinctCache.load(path, tiny)
     more = text[:, :50]
     assert torch.equal(*(tiny(more, past_key_values=one).logits for one in (cache, again)))
+
+
+def test_a_plan_in_numbers_of_numpy_is_saved_too(tmp_path, tiny, text):
+    path, care = tmp_path / "cache.safetensors", Care(importance=np.float32(0.25), cap=np.int64(3))
+    cache = distinct_cache(tiny, kept=np.float32(0.25), recent=8, care=care)
+    tiny(text, past_key_values=cache)
+    cache.save(path)
+    assert DistinctCache.load(path, tiny).plan == cache.plan
 
 
 def test_an_empty_cache_is_saved_as_such(tmp_path, tiny, text):
@@ -169,6 +178,29 @@ def test_where_weights_are_nowhere_the_device_is_that_of_the_hook_or_of_the_rota
     attention = model.model.layers[1].self_attn.to("meta")
     attention.k_proj._hf_hook = hook
     assert Anatomy.of(model).device(1) == torch.device("cpu")
+
+
+class Packed(nn.Module):
+    """A layer whose weight is no parameter, as in quantised ones."""
+
+    def __init__(self, plain):
+        super().__init__()
+        self.packed = [plain.weight]
+
+    def forward(self, states):
+        return states @ self.packed[0].mT
+
+
+def test_a_model_whose_layers_have_no_parameters_can_load_it(tmp_path, seed, text):
+    model, path = build(seed), tmp_path / "cache.safetensors"
+    for block in model.model.layers:
+        for name, part in list(block.self_attn.named_children()):
+            setattr(block.self_attn, name, Packed(part))
+    cache = distinct_cache(model, 1.0)
+    model(text, past_key_values=cache)
+    cache.save(path)
+    again = DistinctCache.load(path, model)
+    assert torch.equal(*(model(text[:, :3], past_key_values=one).logits for one in (cache, again)))
 
 
 def test_a_file_that_does_not_know_its_weights_is_refused(tmp_path, tiny):

@@ -75,6 +75,19 @@ def test_a_mask_of_ones_own_shape_is_refused(tiny, full):
         tiny(torch.tensor([[3, 4]]), attention_mask=mask == 0, past_key_values=full)
 
 
+@pytest.mark.usefixtures("unhurt")
+def test_a_mask_that_differs_from_head_to_head_is_refused(tiny, full):
+    mask = torch.ones(1, 4, 1, 121, dtype=torch.bool)
+    mask[:, 1, :, 3:60] = False
+    with pytest.raises(MaskError, match=r"shape \(1, 4, 1, 121\) differs from head to head"):
+        tiny(torch.tensor([[3]]), attention_mask=mask, past_key_values=full)
+
+
+def test_a_mask_that_is_the_same_for_every_head_is_a_mask(tiny, text):
+    mask = torch.ones(120, 120, dtype=torch.bool).tril().expand(1, 4, 120, 120)
+    tiny(text, attention_mask=mask, past_key_values=distinct_cache(tiny, 1.0))
+
+
 def test_a_mask_that_is_left_out_later_is_refused(tiny, text):
     cache = distinct_cache(tiny, 1.0)
     mask = torch.ones_like(text)
@@ -93,6 +106,31 @@ def test_positions_that_do_not_grow_are_refused(tiny, full, positions):
             position_ids=torch.tensor([positions]),
             past_key_values=full,
         )
+
+
+@pytest.mark.usefixtures("unhurt")
+@pytest.mark.parametrize("positions", [[120.5, 121.5], [120, 2**31]])
+def test_positions_that_no_token_can_have_are_refused(tiny, full, positions):
+    at = torch.tensor([positions])
+    with pytest.raises(PositionError, match=f"whole numbers up to 2147483647, got {at.dtype}"):
+        tiny(torch.tensor([[3, 4]]), position_ids=at, past_key_values=full)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32, torch.uint32])
+def test_positions_of_any_whole_type_are_positions(tiny, text, kind):
+    cache, logits = distinct_cache(tiny, 1.0), []
+    tiny(text, past_key_values=cache)
+    for at in (torch.tensor([[120]]), torch.tensor([[120]]).to(kind)):
+        one = copy.deepcopy(cache)
+        logits.append(tiny(text[:, :1], position_ids=at, past_key_values=one).logits)
+    assert torch.equal(*logits)
+
+
+@pytest.mark.usefixtures("unhurt")
+def test_a_mask_of_other_streams_is_refused(tiny, full):
+    mask = torch.ones(4, 1, 1, 121, dtype=torch.bool)
+    with pytest.raises(MaskError, match=r"\(4, 1, 1, 121\), not one of 121 tokens of 1 streams"):
+        tiny(torch.tensor([[3]]), attention_mask=mask, past_key_values=full)
 
 
 @pytest.mark.usefixtures("unhurt")
@@ -141,8 +179,37 @@ def test_attention_that_cannot_read_slots_is_refused(seed, text):
     with pytest.raises(UnsupportedModelError, match="'sdpa', which cannot read slots"):
         model(text[:, :1], past_key_values=cache)
     model.set_attn_implementation("distinctkv")
-    with pytest.raises(UnsupportedModelError, match="first 36 tokens came under another"):
+    with pytest.raises(UnsupportedModelError, match="36 of 36 tokens came under another"):
         model(text[:, :1], past_key_values=cache)
+
+
+@pytest.mark.parametrize("length", [1, 45])
+def test_tokens_that_came_under_another_attention_are_noticed(seed, text, length):
+    model = build(seed)
+    cache = distinct_cache(model, 1.0)
+    model(text[:, :10], past_key_values=cache)
+    model.set_attn_implementation("sdpa")
+    model(text[:, 10:15], past_key_values=cache)
+    model.set_attn_implementation("distinctkv")
+    with pytest.raises(UnsupportedModelError, match="5 of 15 tokens came under another"):
+        model(text[:, :length], past_key_values=cache)
+
+
+@pytest.mark.usefixtures("unhurt")
+def test_attention_in_both_directions_is_refused_when_it_is_asked_for(tiny, full):
+    with pytest.raises(UnsupportedModelError, match="asked for is_causal=False"):
+        tiny(torch.tensor([[3, 4]]), is_causal=False, past_key_values=full)
+
+
+@pytest.mark.usefixtures("unhurt")
+@pytest.mark.parametrize("layer", [0, 2])
+def test_attention_in_both_directions_is_refused_when_it_is_set_later(
+    tiny, full, text, monkeypatch, layer
+):
+    with monkeypatch.context() as context:
+        context.setattr(tiny.model.layers[layer].self_attn, "is_causal", False)
+        with pytest.raises(UnsupportedModelError, match="is not causal"):
+            tiny(text, past_key_values=full)
 
 
 def test_a_pass_that_was_cut_short_is_noticed(seed, text):

@@ -75,6 +75,13 @@ def test_a_cache_prints_as_one_line(tiny, text):
     )
 
 
+def test_a_cache_of_no_streams_prints_too(tiny, text):
+    cache = distinct_cache(tiny, threshold=1.0)
+    tiny(text, past_key_values=cache)
+    cache.batch_select_indices(torch.tensor([], dtype=torch.long))
+    assert "0 streams of 120 tokens" in repr(cache)
+
+
 def test_layers_heads_and_streams_that_are_not_there_are_refused(tiny, text):
     cache = distinct_cache(tiny, 1.0, trace=True)
     tiny(text, past_key_values=cache)

@@ -50,9 +50,9 @@ class Anatomy:
     def device(self, layer: int) -> torch.device:
         """Where a layer computes its keys, also if its weights come there only for that."""
         attention = self.attentions[layer]
-        weights = next(attention.parameters()).device
-        if weights.type != "meta":
-            return weights
+        weight = next(attention.parameters(), None)  # packed weights are no parameters
+        if weight is not None and not weight.is_meta:
+            return weight.device
         hooks = (getattr(part, "_hf_hook", None) for part in attention.modules())
         named = (getattr(hook, "execution_device", None) for hook in hooks)
         found = next((device for device in named if device is not None), None)
@@ -85,6 +85,7 @@ class Anatomy:
                 f"{len(rotaries)} rotary modules where 1 is needed; use a DynamicCache for it"
             )
         ordered = tuple(attentions[index] for index in range(n_layers))
+        check_causal(config, *ordered)
         return cls(model.base_model, ordered, Rotary(rotaries[0]), config, _sizes(config))
 
 
@@ -106,6 +107,17 @@ def same_model(made_for: dict[str, Any], model: dict[str, Any], what: str, way_o
         raise WrongModelError(
             f"this {what} is for a model of this shape with other weights: {where} differs (a "
             f"model that was trained on, or has an adapter, is another one); {way_out}"
+        )
+
+
+def check_causal(config: Any, *attentions: nn.Module) -> None:  # noqa: ANN401
+    """Refuse a model whose tokens see those after them, which may be slots by then."""
+    both_ways = not getattr(config, "is_causal", True)
+    both_ways |= bool(getattr(config, "use_bidirectional_attention", False))
+    if both_ways or not all(getattr(module, "is_causal", True) for module in attentions):
+        raise UnsupportedModelError(
+            "attention is not causal (config.is_causal, config.use_bidirectional_attention or "
+            "is_causal of a layer says so): tokens see those after them; use a DynamicCache for it"
         )
 
 

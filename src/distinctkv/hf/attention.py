@@ -85,11 +85,19 @@ def attention(
 ) -> tuple[Tensor, None]:
     """What models call: by way of the cache if the keys come from one of ours, else sdpa."""
     if not isinstance(key, Handed):
-        return stock(module, query, key, value, attention_mask, dropout=dropout, **options)
+        return registered(module, query, key, value, attention_mask, dropout=dropout, **options)
     out: Tensor = key.cache.attend(
         module, query, key.keys, value, attention_mask, dropout=dropout, **options
     )
     return out, None
+
+
+def registered(*args: object, **options: object) -> tuple[Tensor, None]:
+    """What goes by the name of sdpa: kvpress puts the masks of its presses around it."""
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    out: tuple[Tensor, None] = ALL_ATTENTION_FUNCTIONS["sdpa"](*args, **options)
+    return out
 
 
 def stock(
@@ -140,7 +148,8 @@ def read(
     if takes(query, keys, values, slots):
         from . import ragged
 
-        return ragged.read(query, keys, values, real, slots, scaling, cap)
+        with torch.cuda.device(query.device):
+            return ragged.read(query, keys, values, real, slots, scaling, cap)
     return read_by_head(query, keys, values, real, slots, scaling, cap)
 
 

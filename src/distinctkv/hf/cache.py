@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from . import door, saving
+from . import door, flashing, saving
 from .anatomy import Anatomy
 from .attention import NAME, Handed, read, stock
 from .importance import received
@@ -121,7 +121,12 @@ class DistinctCache(Moving):
         assert self.window is not None
         window = self.window.to(key.device)
         keys, values = layer.window(key, value)
-        if keys.shape[2] == layer.seen + length:
+        whole, watches, known = keys.shape[2] == layer.seen + length, self.plan.care.watches, None
+        if whole and watches and mask is None:
+            known = flashing.read(query, keys, values, scaling)
+        if known:
+            out = known[0]
+        elif whole:
             out = stock(module, query, keys, values, mask, scaling=scaling)[0]
         else:
             assert layer.slots is not None
@@ -129,8 +134,9 @@ class DistinctCache(Moving):
             out = read(query, keys, values, window.real, layer.slots, scaling, cap)
             out = out.transpose(1, 2).contiguous()
         with torch.no_grad():
-            if self.plan.care.watches:
-                self._weigh(layer, query, keys, window.real, arrival, scaling)
+            if watches:
+                logs = known[1] if known else None
+                self._weigh(layer, query, keys, window.real, arrival, scaling, logs)
             self.cut = True
             layer.put(keys, values, window)
             if self.metric is None or self.observes:
@@ -151,6 +157,7 @@ class DistinctCache(Moving):
         real: Tensor,
         arrival: Arrival,
         scaling: float,
+        logs: Tensor | None,
     ) -> None:
         """Measure the attention that tokens get before they are merged."""
         assert self.streams is not None
@@ -160,7 +167,8 @@ class DistinctCache(Moving):
             self.counts = seen, Slots.none(keys, keys)
         seen, none = self.counts
         slots = layer.slots or none
-        layer.attend(received(query, keys, real, seen, slots, scaling, self.plan.care.cap))
+        cap = self.plan.care.cap
+        layer.attend(received(query, keys, real, seen, slots, scaling, cap, logs))
 
     def finish(self, length: int) -> None:
         """After the last layer of a pass: old tokens into slots, and back within bounds."""

@@ -199,7 +199,7 @@ def _positions(cache: DistinctCache, ids: Tensor, told: Tensor | None) -> Tensor
     assert cache.streams is not None
     if told is None:
         told = torch.full((1, 1), cache.streams.seen)
-    if told.shape not in ((1, 1), ids.shape):
+    if told.shape not in ((1, 1), ids.shape) or told.is_floating_point():
         return None
     positions = told.cpu().expand(len(ids), 1)
     return positions if bool((positions[:, 0] > cache.streams.last).all()) else None

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 from numbers import Real
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 LENGTH = 1024  # tokens up to which a threshold is taken as it is
 HORIZON: float | None = None  # unless told
+OWN: tuple[type, ...] = (int, float)  # numbers that files know
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,7 @@ class Care:
                 f"attended must be True or False, got {self.attended!r}; False means all tokens "
                 "of a slot alike"
             )
+        own_numbers(self)
 
     @property
     def weighs(self) -> bool:
@@ -90,6 +96,14 @@ def check_number(name: str, number: object) -> None:
     """Refuse what is no number; nan lies in no range, which is checked next."""
     if isinstance(number, bool) or not isinstance(number, Real):
         raise TypeError(f"{name} must be a number, got {number!r}")
+
+
+def own_numbers(told: Care | Plan) -> None:
+    """Make Python's own of numbers of another kind, as NumPy's are: they go into files."""
+    for name in told.__slots__:
+        number = getattr(told, name)
+        if isinstance(number, Real) and not isinstance(number, OWN):
+            object.__setattr__(told, name, float(number))
 
 
 # What lost least of the settings in benchmarks/llm; for it attention is computed twice.

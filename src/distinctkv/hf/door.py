@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from .anatomy import check_causal
 from .attention import NAME
 from .errors import BrokenForwardError, UnsupportedModelError, WrongModelError
 from .layer import DistinctLayer
@@ -63,12 +64,18 @@ def check_caller(cache: DistinctCache, module: nn.Module) -> int:
 
 def check_wishes(dropout: float, positions: Tensor | None, options: dict[str, object]) -> Tensor:
     """The positions, when attention is asked for nothing that slots cannot do."""
-    if dropout or positions is None:
+    if dropout:
         raise UnsupportedModelError(
-            f"dropout is {dropout} and position_ids are {positions}; "
-            "the cache needs model.eval() and a model that tells attention its positions"
+            f"dropout is {dropout}, and slots are not dropped; call model.eval()"
+        )
+    if positions is None:
+        raise UnsupportedModelError(
+            "the model does not tell its attention the position_ids, by which keys are turned "
+            "back; use a DynamicCache with it"
         )
     wishes = [name for name in NEVER if options.get(name) is not None]
+    if options.get("is_causal") is False:
+        wishes.append("is_causal=False")
     if wishes:
         raise UnsupportedModelError(
             f"attention was asked for {' and '.join(wishes)}, which slots do not have; "
@@ -83,6 +90,7 @@ def admit(
     """The tokens of this pass, checked once, at the first layer."""
     layer = cache.layers[index]
     if index == 0:
+        check_causal(cache.anatomy.config, *cache.anatomy.attentions)
         check_whole(cache)
         cache.arrival = _arrive(cache, layer, key, positions, mask)
         cache.window = layer.grow(cache.arrival)
@@ -124,10 +132,11 @@ def _arrive(
     positions: Tensor,
     mask: Tensor | None,
 ) -> Arrival:
-    if layer.seen and layer.positions is None:
+    known = 0 if cache.streams is None else cache.streams.seen
+    if layer.seen != known:
         raise UnsupportedModelError(
-            f"the first {layer.seen} tokens came under another attention, so their positions are "
-            "not known; reset() the cache and begin again"
+            f"{layer.seen - known} of {layer.seen} tokens came under another attention, so their "
+            "positions are not known; reset() the cache and begin again"
         )
     frequencies, turning = cache.frequencies, _turning(cache)
     if not _same(turning, cache.turning):

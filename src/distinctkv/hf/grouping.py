@@ -81,7 +81,7 @@ class Group:
 
     def places(self, positions: Tensor) -> Tensor | None:
         """Positions in units of the horizon, if there is one."""
-        return None if self.horizon is None else positions / self.horizon
+        return None if self.horizon is None else positions.float() / self.horizon
 
     def weight(self) -> Tensor:
         """What the slots weigh, (N, S)."""
@@ -101,7 +101,9 @@ class Group:
 
     def heads(self, each: Sequence[float]) -> Tensor:
         """A number of each stream as (N,) of their heads; the device is not waited for."""
-        wide = torch.tensor(each)[None, :, None].expand(len(self.layers), self.B, self.H)
+        wide = torch.tensor(each, dtype=torch.float32)[None, :, None].expand(
+            len(self.layers), self.B, self.H
+        )
         return wide.flatten().to(self.device, non_blocking=True)
 
     def give(self, slots: Slots) -> None:

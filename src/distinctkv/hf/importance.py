@@ -25,20 +25,23 @@ def received(
     slots: Slots,
     scaling: float,
     cap: float | None,
+    logs: Tensor | None = None,
 ) -> Tensor:
     """Attention that each of the (B, H, R, D) window got from (B, H G, L, D) queries, (B, H, R).
 
     It is summed over the queries and meant over the heads that share a key, each query's attention
-    in units of an even share: ``seen`` (B, L) says of how many tokens. Padding is not ``real``.
+    in units of an even share: ``seen`` (B, L) says of how many tokens. Padding is not ``real``. The
+    logarithms of what the queries' shares are divided by, (B, H G, L), need not be known.
     """
     B, H, R, _ = keys.shape
     G, L = query.shape[1] // H, query.shape[2]
     if takes(query, keys, keys, slots):
         from . import receiving
 
-        return receiving.received(query, keys, real, seen, slots, scaling, cap)
-    got = torch.zeros(B, H, R, device=query.device)
-    logs = bias(slots.counts, cap)
+        with torch.cuda.device(query.device):
+            return receiving.received(query, keys, real, seen, slots, scaling, cap, logs)
+    got = torch.zeros(B, H, R, dtype=torch.float32, device=query.device)
+    added = bias(slots.counts, cap)
     for b, heads in enumerate(slots.segments()):
         for h, rows in enumerate(heads):
             key = torch.cat((slots.keys[rows], keys[b, h])).float()
@@ -48,7 +51,7 @@ def received(
                 part = slice(start, min(start + ROWS, L))
                 end = R - L + part.stop  # what comes after the last of these they cannot see
                 logits = group[:, part] @ key[: n_slots + end].mT
-                logits[..., :n_slots] += logs[rows]
+                logits[..., :n_slots] += added[rows]
                 hidden = ~visible(real[b : b + 1, :end], part.stop - start)[0]
                 logits[..., n_slots:].masked_fill_(hidden, -inf)
                 share = logits.softmax(-1)[..., n_slots:].mean(0)

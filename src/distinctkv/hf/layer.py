@@ -98,7 +98,7 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
             self.positions, self.real = self.positions[:, left], self.real[:, left]
             if self.got is not None:
                 # Some of it came from queries that are gone: what is left is as much from each.
-                self.got = self.got[..., left] * (self.asking() / before)[:, None]
+                self.got = self.got[..., left] * (self.asking().float() / before)[:, None]
         self.seen -= remove
 
     def select(self, streams: Tensor) -> None:

@@ -16,15 +16,19 @@ from functools import cache
 from math import isqrt, nan
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .. import snapshot
 from ..nn.exact import product_type
 from .anatomy import Anatomy, same_model
+from .errors import WrongModelError
 
 KIND = "qmv metric"
 JITTER = 3e-5  # of the mean diagonal: more than float32 leaves of what should be zero
+# How frequencies differ at most that are rounded: a part in bfloat16, a step of small float16.
+ROUNDED, STEP = 2.0**-7, 2.0**-24
 BLOCK = 512  # tokens whose products are summed in float32, before sums are in float64
 
 
@@ -132,7 +136,8 @@ class Metric:
         queries = [layer.queries.sum(0) / n for layer, n in zip(moments, count, strict=True)]
         values = [layer.values.sum(0) / n for layer, n in zip(moments, count, strict=True)]
         factors = torch.stack([_factor(part).cpu() for part in queries])
-        return cls(factors, torch.stack([_size(part).cpu() for part in values]), anatomy.identity)
+        identity = {**anatomy.identity, "frequencies": anatomy.rotary.mark()}
+        return cls(factors, torch.stack([_size(part).cpu() for part in values]), identity)
 
     def __repr__(self) -> str:
         N, H, D, _ = self.factors.shape
@@ -150,6 +155,12 @@ class Metric:
     def check(self, anatomy: Anatomy) -> None:
         """Refuse a metric of another model."""
         same_model(self.identity, anatomy.identity, "metric", "calibrate one for this model")
+        made_for, now = self.identity.get("frequencies"), anatomy.rotary.mark()
+        if made_for and now and not _near(made_for, now):
+            raise WrongModelError(
+                "this metric is for a model with other rotary frequencies, whose queries are "
+                "others; calibrate one for this model"
+            )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to a safetensors file, whole or not at all."""
@@ -163,6 +174,11 @@ class Metric:
         return cls(
             torch.from_numpy(tensors["factors"]), torch.from_numpy(tensors["sizes"]), identity
         )
+
+
+def _near(one: list[float], other: list[float]) -> bool:
+    """Whether frequencies are the same, but for rounding."""
+    return len(one) == len(other) and np.allclose(one, other, rtol=ROUNDED, atol=STEP)
 
 
 def products(queries: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, Self
 
 from ..policy import Concentration
-from .care import Care, check_number
+from .care import Care, check_number, own_numbers
 
 SIZES = ("threshold", "kept", "budget", "surprise")
 RECENT, FEW, PART = 32, 8, 8  # newest tokens that wait; where little is held an eighth, but 8
@@ -67,6 +67,7 @@ class Plan:
         if self.surprise is not None:
             self._check_surprise(self.surprise)
         self._check_care()
+        own_numbers(self)
 
     def _check_care(self) -> None:
         if not isinstance(self.care, Care):

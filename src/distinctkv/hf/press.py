@@ -9,7 +9,7 @@ padded to the longest of their layer, as in kvpress: what a press shows is accur
 bytes use `distinct_cache`.
 """
 
-# B streams, H key-value heads, S slots of the longest head, R tokens outside, L queries
+# B streams, H key-value heads, S slots of the longest head, R tokens outside
 
 from __future__ import annotations
 
@@ -20,18 +20,15 @@ from math import inf
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, PreTrainedModel
-from transformers.masking_utils import sdpa_mask
+from torch import nn
+from transformers import DynamicCache, PreTrainedModel
 
-from .attention import bias, stock, visible
+from .attention import bias
 from .cache import DistinctCache
 from .care import Care, check_number
 from .making import distinct_cache
 from .metric import Metric
-
-NAME = "distinctkv-press"
-MARK = "_distinctkv_press"  # on an attention module: what is added to the logits of a pressed cache
+from .pressed import Pressed, allow
 
 
 @dataclass
@@ -54,6 +51,7 @@ class DistinctPress:
         begun: list[tuple[DynamicCache, DistinctCache]] = []
 
         def before(_: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:  # noqa: ANN401
+            begun.clear()  # of a pass that failed
             plain = options.get("past_key_values")
             plain = DynamicCache() if plain is None else plain
             if plain.get_seq_length():
@@ -67,15 +65,13 @@ class DistinctPress:
             if begun:
                 plain, distinct = begun.pop()
                 press(distinct, plain)
-                AttentionInterface.register(NAME, attention)
-                AttentionMaskInterface.register(NAME, sdpa_mask)
-                model.set_attn_implementation(NAME)
+                allow(model)
                 out.past_key_values = plain
             return out
 
         try:
-            hooks.append(model.model.register_forward_pre_hook(before, with_kwargs=True))
-            hooks.append(model.model.register_forward_hook(after, with_kwargs=True))
+            hooks.append(model.base_model.register_forward_pre_hook(before, with_kwargs=True))
+            hooks.append(model.base_model.register_forward_hook(after, with_kwargs=True))
             yield
         finally:
             for hook in hooks:
@@ -100,12 +96,14 @@ class DistinctPress:
 
 
 def press(distinct: DistinctCache, plain: DynamicCache) -> None:
-    """Put slots and window into an empty DynamicCache, and the bias of its columns by its layer."""
+    """Put slots and window into an empty DynamicCache, and beside them the bias of each column."""
     for index, layer in enumerate(distinct.layers):
-        module, keys, values = distinct.anatomy.attentions[index], layer.keys, layer.values
-        real = torch.ones_like(keys[:, 0, :, 0], dtype=torch.bool)
-        real = real if layer.real is None else layer.real
-        added = torch.zeros(real.shape).to(keys.device).masked_fill(~real, -inf)
+        keys, values = layer.keys, layer.values
+        if layer.real is None or distinct.streams is None:
+            plain.update(keys, values, index)  # all tokens as they are
+            continue
+        added = torch.zeros(layer.real.shape, dtype=torch.float32, device=keys.device)
+        added.masked_fill_(~layer.real, -inf)
         added = added[:, None].expand(keys.shape[:3])
         if layer.slots is not None:
             width = int(layer.slots.lengths.max())
@@ -115,31 +113,6 @@ def press(distinct: DistinctCache, plain: DynamicCache) -> None:
             keys = torch.cat((torch.stack([part.keys for part in parts]), keys), 2)
             values = torch.cat((torch.stack([part.values for part in parts]), values), 2)
             added = torch.cat((logs, added), 2)
-        plain.update(keys, values, index)
-        setattr(module, MARK, (keys[:, :, 0].clone(), added))
-
-
-def attention(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    dropout: float = 0.0,
-    **options: Any,  # noqa: ANN401 - what transformers passes on
-) -> tuple[Tensor, None]:
-    """Attention to a pressed cache and what came after it; to any other cache, sdpa."""
-    pressed: tuple[Tensor, Tensor] | None = getattr(module, MARK, None)
-    L = query.shape[2]
-    if pressed is None or key.shape[2] < pressed[1].shape[2] + L:
-        return stock(module, query, key, value, attention_mask, dropout=dropout, **options)
-    first, added = pressed
-    if not torch.equal(key[:, :, 0], first):
-        return stock(module, query, key, value, attention_mask, dropout=dropout, **options)
-    B, H, S = added.shape
-    R = key.shape[2] - S
-    seen = visible(torch.ones(B, R, dtype=torch.bool, device=key.device), L)
-    window = torch.zeros(seen.shape, device=key.device).masked_fill(~seen, -inf)
-    mask = torch.cat((added[:, :, None].expand(B, H, L, S), window[:, None].expand(B, H, L, R)), 3)
-    mask = mask.repeat_interleave(query.shape[1] // H, 1).to(query.dtype)
-    return stock(module, query, key, value, mask, dropout=dropout, **options)
+        plain.update(keys[:, :, :0], values[:, :, :0], index)  # so that there is a layer
+        last, outside = distinct.streams.last, layer.outside
+        plain.layers[index] = Pressed(distinct.anatomy, keys, values, added, last, outside)

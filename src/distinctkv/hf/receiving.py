@@ -1,6 +1,7 @@
 """`importance.received` in Triton: attention that tokens get, and no matrix of all pairs in memory.
 
-Twice over the logits: first the logarithm of each query's sum, then each token's column of shares.
+Twice over the logits: first the logarithm of each query's sum, unless the read of a whole text has
+given it (`flashing`), then each token's column of shares.
 Tiles that a block of queries sees whole are most of them, and go without a mask. As in `ragged`,
 the work of a head is dealt to parts, the queries that share a head of keys share its loads, and
 nothing waits for the device.
@@ -36,6 +37,7 @@ def received(
     slots: Slots,
     scaling: float,
     cap: float | None,
+    logs: Tensor | None = None,
 ) -> Tensor:
     """Sums of what each of the (B, H, R, D) window got from each query that has (B, L) ``seen``."""
     B, H, R, D = keys.shape
@@ -46,19 +48,22 @@ def received(
     M, T, warps = _tile(D * query.element_size())
     M = min(max(triton.next_power_of_2(n_rows), 16), M)
     blocks, tiles = triton.cdiv(n_rows, M), triton.cdiv(R, T)
-    P = _parts(N * blocks, triton.cdiv(len(slots), N * T) + tiles, query.device)
-    bounds = slots.bounds() if len(slots) else _nothing(N + 1, query.device)
-    logs = query.new_empty(P, N, n_rows, dtype=torch.float32)
     told = (scaling * log2(e), H, L, R, *query.stride()[:3])
     words = {"G": G, "D": D, "W": _width(D), "M": M, "T": T}
     words |= {"STAGES": 3 if query.element_size() == 2 else 2, "num_warps": warps}
-    _sum[(P, N, blocks)](
-        query, slots.keys, slots.counts, bounds, keys, text, logs,
-        ALL if cap is None else float(cap), *told, P=P, **words,
-    )  # fmt: skip
-    if P > 1:
-        size = logs[0].numel()
-        _unite[(triton.cdiv(size, 128),)](logs, size, P=P, T=128, num_warps=4)
+    if logs is None:
+        P = _parts(N * blocks, triton.cdiv(len(slots), N * T) + tiles, query.device)
+        bounds = slots.bounds() if len(slots) else _nothing(N + 1, query.device)
+        logs = query.new_empty(P, N, n_rows, dtype=torch.float32)
+        _sum[(P, N, blocks)](
+            query, slots.keys, slots.counts, bounds, keys, text, logs,
+            ALL if cap is None else float(cap), *told, P=P, **words,
+        )  # fmt: skip
+        if P > 1:
+            size = logs[0].numel()
+            _unite[(triton.cdiv(size, 128),)](logs, size, P=P, T=128, num_warps=4)
+    else:
+        logs = log2(e) * logs.reshape(N, G, L).mT.contiguous()
     P = _parts(N * tiles, blocks, query.device)
     got = query.new_empty(P, N, R, dtype=torch.float32)
     _collect[(P, N, tiles)](query, keys, text, logs, seen.contiguous(), got, *told, P=P, **words)

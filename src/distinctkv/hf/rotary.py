@@ -61,6 +61,10 @@ class Rotary:
             )
         return known
 
+    def mark(self) -> list[float] | None:
+        """The frequencies, to know a model by; none where they move with what it reads."""
+        return None if self.moves else self.frequencies.tolist()
+
     @property
     def kind(self) -> str:
         """The rope type, as transformers names it."""

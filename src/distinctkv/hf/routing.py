@@ -67,7 +67,7 @@ class Table:
         like = {"device": tokens.device}
         highs = torch.empty(N * (S + L), width, dtype=torch.float16, **like)
         lows = torch.empty_like(highs)
-        sizes = torch.empty(N * (S + L), **like)
+        sizes = torch.empty(N * (S + L), dtype=torch.float32, **like)
         places = torch.empty_like(sizes) if halved < F else None
         for rows, there, place in ((slots, joinable, 0), (tokens, present, S)):
             if rows.shape[1]:
@@ -88,7 +88,7 @@ class Table:
         (N, L), W = self.present.shape, self.rows[0].shape[1]
         rows = self.rows if last else tuple(t.clone() for t in self.rows)
         like = {"device": reach.device}
-        bars, best = torch.empty(N, L, **like), torch.empty(N, L, **like)
+        bars, best = torch.empty(2, N, L, dtype=torch.float32, **like)
         owner = torch.empty(N, L, dtype=torch.int32, **like)
         opened = torch.empty(N, L, dtype=torch.int8, **like)
         counts = torch.empty_like(self.lengths)
@@ -103,7 +103,7 @@ class Table:
         for begin in range(0, L, PART):
             part = min(PART, L - begin)
             search[(triton.cdiv(part, wide["R"]), N)](
-                *table, best, owner, begin, L, W=W, **words, **wide
+                *table, bars, best, owner, begin, L, W=W, **words, **wide
             )
             settle[(N,)](*table, bars, best, owner, opened, begin, part, L, W=W, **words, **narrow)
         return owner, opened.view(torch.bool), counts

@@ -11,6 +11,8 @@ import triton.language as tl
 
 from ..nn.kernels.halves import product
 
+SCAN = tl.constexpr(1024)  # places at a time
+
 
 @triton.jit
 def apart(far, here, there, BESIDE: tl.constexpr):
@@ -58,6 +60,24 @@ def seek(
     return best, slot
 
 
+@triton.jit
+def nearby(here, own, bar, real, places, base, last, T: tl.constexpr):
+    """The first slot that some of the tokens can join, by where it stands; all before it are far.
+
+    A gap of places alone is more than the reach, and more than rounding takes from a distance.
+    """
+    some = real & (bar > float("-inf")) & (bar < float("inf"))
+    reach = tl.max(tl.where(some, 1.01 * (bar + own) + 1e-5 * own, 0.0), 0)
+    low = tl.min(tl.where(some, here - 1e-6 * tl.abs(here), float("inf")), 0)
+    low -= 1.001 * tl.sqrt(reach)
+    first = last
+    for start in range(0, last, T):
+        at = start + tl.arange(0, T)
+        there = tl.load(places + base + at, mask=at < last, other=float("-inf"))
+        first = tl.minimum(first, tl.min(tl.where(there >= low, at, last), 0))
+    return first
+
+
 # What changes from pass to pass must not make a kernel of its own.
 @triton.jit(do_not_specialize=["begin", "L"])
 def search(
@@ -69,6 +89,7 @@ def search(
     begins,  # (N,): and of its first token
     ends,  # (N,): where the tokens of a head end
     counts,  # (N,): slots that are open
+    bars,  # (N, L): see `settling.raise_bars`
     best,  # (N, L): squared distance less the token's own size
     owner,  # (N, L)
     begin,
@@ -91,8 +112,13 @@ def search(
         far = tl.full((R,), float("inf"), tl.float32)
         slot = tl.full((R,), -1, tl.int32)
         base, last = tl.load(starts + head), tl.load(counts + head)
+        first = 0
+        if BESIDE:
+            own = tl.load(sizes + at, mask=token < end, other=0.0)
+            bar = tl.load(bars + head * L + token, mask=token < end, other=float("inf"))
+            first = nearby(here, own, bar, token < end, places, base, last, SCAN)
         far, slot = seek(
-            high, low, here, highs, lows, sizes, places, base, 0, last, far, slot, W, T, BESIDE
+            high, low, here, highs, lows, sizes, places, base, first, last, far, slot, W, T, BESIDE
         )  # fmt: skip
         tl.store(best + head * L + token, far, mask=token < end)
         tl.store(owner + head * L + token, slot, mask=token < end)

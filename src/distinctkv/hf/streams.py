@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .errors import MaskError, PositionError
 
+LAST = 2**31 - 1  # of positions, held as int32
 LEFT = "only padding on the left can be told apart from text; pad there (padding_side='left')"
 
 
@@ -84,10 +85,16 @@ class Streams:
                     "attention_mask; give the mask of all tokens so far"
                 )
             return self.pads
-        if mask.dtype != torch.bool or mask.shape[-2:] != (length, total):
+        fits = mask.shape[-2:] == (length, total) and len(mask) in (1, batch)
+        if mask.dtype != torch.bool or not fits:
             raise MaskError(
                 f"the mask is {mask.dtype} of shape {tuple(mask.shape)}, not one of {total} "
-                "tokens seen so far; give a 2D attention_mask over all of them"
+                f"tokens of {batch} streams; give a 2D attention_mask over all tokens so far"
+            )
+        if mask.shape[1] != 1 and not bool((mask == mask[:, :1]).all()):
+            raise MaskError(
+                f"the mask of shape {tuple(mask.shape)} differs from head to head, and all heads "
+                "of a stream hold the same tokens; give a 2D attention_mask"
             )
         there = (~mask[:, 0, -1]).sum(1)
         columns = torch.arange(total, device=mask.device)
@@ -106,6 +113,13 @@ class Streams:
 
     def _last(self, positions: Tensor, real: Tensor) -> Tensor:
         """The last positions, when all positions of real tokens grow."""
+        whole = positions.long()  # small types do not reach as far as the last
+        if positions.is_floating_point() or bool((whole > LAST).any()):
+            raise PositionError(
+                f"position_ids must be whole numbers up to {LAST}, got {positions.dtype} up to "
+                f"{positions.max().item()}; keys are turned back by them, so count tokens"
+            )
+        positions = whole
         before = torch.cat((self.last[:, None], positions[:, :-1]), 1)
         # The first real token follows the last of the pass before, not the padding beside it.
         first = real & (real.cumsum(1) == 1)

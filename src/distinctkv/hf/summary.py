@@ -136,8 +136,8 @@ def _parts(cache: Holding, stream: int | None) -> tuple[float, float]:
 def brief(cache: Holding) -> str:
     """One line: how the cache is sized, and what it holds now."""
     n_streams, seen = cache.n_streams, cache.get_seq_length()
-    slots = sum(map(cache.n_slots, range(n_streams))) / (n_streams * cache.n_heads)
-    streams = f"{n_streams} streams of " if n_streams > 1 else ""
+    slots = sum(map(cache.n_slots, range(n_streams))) / (max(n_streams, 1) * cache.n_heads)
+    streams = f"{n_streams} streams of " if n_streams != 1 else ""
     outside = cache.layers[0].outside
     return (
         f"{type(cache).__name__}({cache.plan.way}: {streams}{seen} tokens in {slots:.1f} slots a "

@@ -18,7 +18,7 @@ from .rotary import Rotary
 from .routing import TOP, Table
 from .slots import Slots
 
-ROWS, ROWS_WIDE, WARPS = 64, 32, 8  # of features at a time, fewer of more than 64 numbers
+ROWS, ROWS_WIDE, WARPS = 64, 32, 4  # of features at a time, fewer of more than 64 numbers
 SPAN, STEP = 512, 16  # rows of a survey, and at a time
 
 
@@ -53,7 +53,7 @@ def tabulate(
     width = max(16, triton.next_power_of_2(D + C))
     new = torch.empty if width == D + C else torch.zeros
     highs, lows = (new(n_rows, width, dtype=torch.float16, device=device) for _ in range(2))
-    sizes = torch.empty(n_rows, device=device)
+    sizes = torch.empty(n_rows, dtype=torch.float32, device=device)
     places = sizes if horizon is None else torch.empty_like(sizes)
     wrong = torch.zeros(1, dtype=torch.int32, device=device)
     for (rows, there), end, to in zip(parts, read, (begins, starts), strict=False):
