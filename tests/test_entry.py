@@ -28,7 +28,9 @@ BAD_KEYS = {
     "dates": (np.array([["2020-01-01"] * 3], "M8[D]"), TypeError, "real numbers"),
     "none": (None, TypeError, "real numbers"),
     "masked": (np.ma.masked_array(np.eye(3), np.eye(3)), TypeError, "mask would be lost"),
-    "a set": ({1.0, 2.0}, TypeError, "real numbers"),
+    "masked rows": ([np.ma.masked_array([1, 2, 3], [1, 0, 0])], TypeError, "mask would be lost"),
+    "a set": ({1.0, 2.0}, TypeError, "real numbers, got objects in a set"),
+    "a generator": ((row for row in GOOD), TypeError, r"objects in a generator; .*\[\*rows\]"),
 }
 
 BAD_VALUES = {
@@ -77,8 +79,9 @@ def test_a_bad_value_is_refused_and_changes_nothing(cache, values, error, words)
 @pytest.mark.parametrize("keys", [[[1, 0, NAN]], [[0, 0, 0]], np.eye(4)], ids=str)
 def test_a_bad_query_is_refused(cache, keys):
     for use in (cache.read, cache.read_mass, cache.nearest, cache.distribution):
-        with pytest.raises(ValueError, match=r"query 0|queries"):
+        with pytest.raises(ValueError, match=r"query 0|queries") as error:
             use(keys)
+        assert "on_bad" not in str(error.value)  # which is for rows that are written
 
 
 @pytest.mark.parametrize("theta", [None, "a", True])
@@ -98,6 +101,14 @@ def test_what_is_no_policy_is_a_type_error(policy):
 def test_values_for_no_keys_are_refused(cache):
     with pytest.raises(ValueError, match="do not fit 0 keys"):
         cache.write(np.empty((0, 3)), [1, 2, 3])
+
+
+@pytest.mark.parametrize("keys", [[], np.empty((0, 3))], ids=["list", "array"])
+@pytest.mark.parametrize("values", [[], np.empty((0, 2)), None], ids=["list", "array", "none"])
+def test_a_chunk_of_nothing_changes_nothing(cache, keys, values):
+    before = state(cache)
+    assert cache.write(keys, values).tolist() == []
+    assert state(cache) == before
 
 
 def test_a_tensor_that_must_be_detached_is_refused_in_our_words():
@@ -122,6 +133,14 @@ def test_a_value_that_is_not_finite_is_refused(bad):
     assert cache.width is None
 
 
+def test_a_value_too_large_for_sums_is_refused_where_sums_are_kept():
+    cache = Cache(merge=Merge(value="mean"))
+    with pytest.raises(ValueError, match=r"value 1 has 1e\+308 in it, too large to store"):
+        cache.write(GOOD[[0, 0]], [[1.0], [1e308]])
+    cache.write(GOOD[[0, 0]], [[1e290], [1e290]])
+    assert cache.slots.values.tolist() == [[1e290]]
+
+
 def test_labels_have_no_mean():
     with pytest.raises(ValueError, match=r"value='counts'"):
         Cache(merge=Merge(value="mean")).write(GOOD, [0, 1, 2])
@@ -137,6 +156,16 @@ def test_a_key_too_long_for_float32_is_refused_by_distances_only():
     with pytest.raises(ValueError, match="too large to compare"):
         far.write([[1e30, 0.0]])
     assert Cache().write([[1e300, 0.0], [1e-300, 0.0]]).tolist() == [0, 0]
+
+
+LONGEST = np.finfo(np.longdouble).max
+
+
+@pytest.mark.skipif(np.finfo(float).max == LONGEST, reason="no float here is longer than 64 bits")
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_a_key_too_long_for_float64_is_refused_without_a_warning(metric):
+    with pytest.raises(ValueError, match="key 1 has inf"):
+        Cache(metric=metric).write(np.array([[1, 1], [LONGEST, 1]], np.longdouble))
 
 
 def test_zeros_are_a_fine_key_for_distances():

@@ -1,5 +1,8 @@
 """The cache as a user meets it."""
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -205,6 +208,26 @@ def test_bytes_are_what_is_allocated():
     assert 600 * slot <= cache.nbytes <= 1.25 * 600 * slot
 
 
+@pytest.mark.parametrize("width", [2, 8, 64])
+@pytest.mark.parametrize("noise", [0.0, 0.001])
+def test_bytes_are_near_what_slots_need_from_the_first_on(rng, width, noise):
+    things = rng.standard_normal((300, width))
+    keys = things[rng.integers(0, 300, 2000)]
+    cache = Cache(Concentration.fixed(1e-4))
+    for part in np.array_split(keys + noise * rng.standard_normal(keys.shape), 100):
+        cache.write(part)
+        assert cache.nbytes <= 1.25 * len(cache) * (4 * width + 5 * 8)
+
+
+def test_bytes_stay_near_what_slots_need_while_a_budget_cools(rng):
+    cache = Cache(Concentration.surprise(0.1, base=8, gain=200))
+    stream = np.concatenate([rng.standard_normal((500, 16)), np.ones((500, 16))])
+    for part in np.array_split(stream, 50):
+        cache.write(part)
+        assert cache.nbytes <= 1.25 * len(cache) * (4 * 16 + 5 * 8)
+    assert len(cache) == 8
+
+
 def test_a_budget_gives_memory_back(rng):
     cache = Cache(Concentration(tau=0.1, base=10, gain=3000, rate=0.01))
     cache.write(rng.standard_normal((1500, 16)))
@@ -216,7 +239,7 @@ def test_a_budget_gives_memory_back(rng):
 
 def test_repr_tells_policy_and_sizes(cache):
     assert repr(cache) == (
-        "Cache(tau=0.5, 3 slots for 6 tokens, 480 bytes, cosine, first key, first value, "
+        "Cache(tau=0.5, 3 slots for 6 tokens, 180 bytes, cosine, first key, first value, "
         "blocked engine)"
     )
     assert "budget 8" in repr(Cache(Concentration.surprise()))
@@ -233,6 +256,28 @@ def test_an_interrupted_write_is_never_read_from(cache, monkeypatch):
     for use in (lambda: cache.read(APPLE), lambda: cache.slots, lambda: cache.write(APPLE, RED)):
         with pytest.raises(RuntimeError, match="load the last snapshot"):
             use()
+
+
+def test_a_write_that_another_thread_is_at_is_not_told_as_lost(cache, monkeypatch):
+    told, write = [], engines.write
+
+    def meet(*given):
+        with ThreadPoolExecutor(1) as pool:
+            told.append(str(pool.submit(cache.read, APPLE).exception()))
+        return write(*given)
+
+    monkeypatch.setattr("distinctkv.engines.write", meet)
+    cache.write(STREAM, COLOURS)
+    assert "goes on in another thread" in told[0]
+    assert cache.read(APPLE) == RED
+
+
+def test_a_copy_has_slots_of_its_own(cache, rng):
+    before = state(cache)
+    other = copy.copy(cache)
+    other.write(rng.standard_normal((50, 3)), np.arange(50))
+    assert state(cache) == before
+    assert len(other) > len(cache)
 
 
 def test_shards_of_one_stream_absorb_to_what_one_pass_gives(rng):

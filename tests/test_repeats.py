@@ -15,6 +15,13 @@ def test_a_hash_depends_on_the_row_alone(rng, width):
     assert row_hashes(keys[7:8])[0] == row_hashes(keys)[7]
 
 
+@pytest.mark.parametrize("width", [6, 7])
+def test_rows_of_small_whole_numbers_have_hashes_of_their_own(rng, width):
+    grid = np.unique(rng.integers(-3, 4, (5000, width)), axis=0).astype(np.float32)
+    for keys in (grid, np.eye(1000 + width, dtype=np.float32)):
+        assert len(np.unique(row_hashes(keys))) >= len(keys) - 2
+
+
 def test_an_exact_repeat_is_found_and_a_near_one_is_not(rng):
     slots = rng.standard_normal((40, 6)).astype(np.float32)
     tokens = np.concatenate([slots[::-1], slots + 1e-6])
@@ -24,7 +31,7 @@ def test_an_exact_repeat_is_found_and_a_near_one_is_not(rng):
 
 def test_equal_hashes_of_different_rows_are_told_apart(rng, monkeypatch):
     monkeypatch.setattr(
-        "distinctkv.repeats.row_hashes", lambda keys: np.zeros(len(keys), np.uint64)
+        "distinctkv.repeats.row_hashes", lambda keys: np.zeros(len(keys), np.uint32)
     )
     slots = rng.standard_normal((5, 6)).astype(np.float32)
     rows = Repeats().find(slots, slots)

@@ -53,6 +53,7 @@ def shrink(slots: Slots, concentration: Concentration) -> None:
     if slots.n > budget:
         rank = np.lexsort((slots["ids"], slots["last_seen"], slots["usage"]))
         slots.take(np.sort(rank[slots.n - int(budget) :]))
+        slots.compact()
 
 
 def _take(

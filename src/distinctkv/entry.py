@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from .policy import Metric, ValuePolicy
 from .rule import Floats, unit
-from .slots import Bools
+from .slots import MOST, Bools
 
 LARGEST = 1e15  # a longer coordinate would overflow the float32 square of a distance
+LARGEST_SUMMED = 1e290  # a mean keeps a sum, which must not overflow either
 BLOCK = 4096
 
 Kind = Literal["none", "label", "vector"]
@@ -85,8 +86,9 @@ def faults(rows: NDArray[Any], metric: Metric) -> Bools:
     bad = np.zeros(len(rows), bool)
     for start in range(0, len(rows), BLOCK):
         part = rows[start : start + BLOCK]
-        part = part if part.dtype in (np.float32, np.float64) else part.astype(np.float64)
         with np.errstate(over="ignore", invalid="ignore"):
+            if part.dtype not in (np.float32, np.float64):
+                part = part.astype(np.float64)
             squares = np.einsum("ij,ij->i", part, part)
         # The plain case needs no second look: nothing overflowed and nothing vanished.
         look = np.flatnonzero(~((squares > 1e-30) & (squares < 1e30)))
@@ -98,17 +100,19 @@ def faults(rows: NDArray[Any], metric: Metric) -> Bools:
 
 
 def value_faults(values: NDArray[Any], stored: type[np.generic]) -> Bools:
-    """Which rows of values are not finite in the type they are stored in."""
+    """Which rows of values are not finite in the type they are stored in, or in sums of it."""
     if values.dtype.kind in "iub":
         return np.zeros(len(values), bool)
+    most = LARGEST_SUMMED if stored is np.float64 else np.finfo(np.float32).max
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(~np.isfinite(values.astype(stored)).all(axis=1))
+        return np.asarray(~(np.abs(values.astype(stored)) <= most).all(axis=1))
 
 
 def explain(rows: NDArray[Any], bad: Bools, metric: Metric, what: str = "key") -> ValueError:
     """The error for the first bad row."""
     row = int(bad.argmax())
-    seen = np.asarray(rows[row], dtype=np.float64)
+    with np.errstate(over="ignore"):
+        seen = np.asarray(rows[row], dtype=np.float64)
     if np.isnan(seen).any():
         why = "has nan in it"
     elif np.isinf(seen).any():
@@ -116,10 +120,11 @@ def explain(rows: NDArray[Any], bad: Bools, metric: Metric, what: str = "key") -
     elif metric == "cosine" and not seen.any():
         why = "is all zeros and has no direction"
     else:
-        why = f"has {seen[np.abs(seen).argmax()]:g} in it, too large to compare"
+        use = "store" if what == "value" else "compare"
+        why = f"has {seen[np.abs(seen).argmax()]:g} in it, too large to {use}"
+    skip = "" if what == "query" else ", or use on_bad='skip' to count and pass over such rows"
     return ValueError(
-        f"{what} {row} {why} ({int(bad.sum())} of {len(rows)} rows are bad); "
-        "drop it, or use on_bad='skip' to count and pass over such rows"
+        f"{what} {row} {why} ({int(bad.sum())} of {len(rows)} rows are bad); drop it{skip}"
     )
 
 
@@ -153,10 +158,17 @@ class Centre:
     def restore(self, total: Floats | None, tokens: int) -> None:
         """Take up a mean that was saved."""
         self.total, self.tokens = total, int(tokens)
-        if (total is None) != (self.tokens == 0) or self.tokens < 0:
+        if (total is None) != (self.tokens == 0) or not 0 <= self.tokens <= MOST:
             raise ValueError(f"a mean of {tokens} tokens")
-        if total is not None and (total.ndim != 1 or not np.isfinite(total).all()):
+        if total is None:
+            return
+        if total.dtype != np.float64 or total.ndim != 1 or not np.isfinite(total).all():
             raise ValueError("a mean that is no row of numbers")
+
+    @property
+    def width(self) -> int | None:
+        """Numbers in a row; None until the first."""
+        return None if self.total is None else len(self.total)
 
     def add(self, other: Centre) -> None:
         """Count the other's tokens too."""
@@ -186,7 +198,8 @@ def _recentre(units: Floats, mean: Floats) -> Floats:
 
 
 def _numbers(given: ArrayLike, what: str) -> NDArray[Any]:
-    if isinstance(given, np.ma.MaskedArray):
+    parts = given if isinstance(given, list | tuple) else [given]
+    if any(isinstance(part, np.ma.MaskedArray) for part in parts):
         raise TypeError(
             f"{what} are a masked array, whose mask would be lost; fill or drop it first"
         )
@@ -195,6 +208,11 @@ def _numbers(given: ArrayLike, what: str) -> NDArray[Any]:
     except (ValueError, TypeError, RuntimeError) as error:
         rule = "rows of equal length" if isinstance(given, list | tuple) else "an array of numbers"
         raise ValueError(f"{what} must be {rule}: {error}") from error
+    if array.dtype.kind == "O":
+        raise TypeError(
+            f"{what} must be real numbers, got objects in a {type(given).__name__}; make an array "
+            "of it first: np.array([*rows], float), or .to_numpy(float) of a table"
+        )
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{what} must be real numbers, got {array.dtype}; encode them first")
     return array

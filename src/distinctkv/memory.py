@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from . import absorbing, engines, entry, reading, snapshot
 from .policy import Concentration, Merge, Metric, check_metric
 from .rule import Keys
-from .slots import Bools, Ints, Slots
+from .slots import MOST, Bools, Ints, Slots
 from .values import Values
 
 OnBad = Literal["raise", "skip"]
@@ -81,7 +81,7 @@ class Cache:
     >>> cache.read([1.0, 0.1, 0.0])  # apple?
     array([0])
     >>> cache
-    Cache(tau=0.5, 3 slots for 6 tokens, 480 bytes, cosine, first key, first value, blocked engine)
+    Cache(tau=0.5, 3 slots for 6 tokens, 180 bytes, cosine, first key, first value, blocked engine)
     """
 
     def __init__(
@@ -121,7 +121,8 @@ class Cache:
         Under a budget a slot may be evicted by a later token of the same chunk; its id stays its.
         """
         rows = entry.as_rows(keys, self.width)
-        kind, given = entry.as_values(values, len(rows), single=np.ndim(keys) == 1)
+        single = len(rows) == 1 and np.ndim(keys) == 1
+        kind, given = entry.as_values(values, len(rows), single=single)
         if len(rows) == 0:
             return np.empty(0, np.int64)
         stored = self._values.admit(kind, given)
@@ -217,8 +218,12 @@ class Cache:
         tensors, state = snapshot.load(path, "cache")
         try:
             return cls._restore(tensors, state)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise snapshot.SnapshotError(f"{path} does not describe a cache: {error!r}") from error
+
+    def __copy__(self) -> Self:
+        """A cache of its own: two that share slots would not agree on what they have seen."""
+        return copy.deepcopy(self)
 
     def __len__(self) -> int:
         """Slots held now."""
@@ -312,12 +317,14 @@ class Cache:
             on_bad=state["on_bad"],
         )
         cache.seen, cache.skipped = map(int, state["counters"])
-        if not 0 <= cache.skipped <= cache.seen:
+        if not 0 <= cache.skipped <= cache.seen <= MOST:
             raise ValueError(f"counters {state['counters']}")
         cache._values.restore(state["values"])
         if cache._centre is not None:
             cache._centre.restore(tensors.pop("centre", None), state["centre"])
-        cache._slots.restore(tensors, state["numbers"], cache._values.column())
+        cache._slots.restore(tensors, state["numbers"], cache._values.column(), cache.seen)
+        if cache._centre is not None and cache._centre.width not in (None, cache.width):
+            raise ValueError(f"a mean of {cache._centre.width} numbers for keys of {cache.width}")
         return cache
 
     def _write(self, rows: NDArray[Any], values: NDArray[Any], places: Ints) -> Ints:
@@ -380,6 +387,7 @@ class Cache:
     def _whole(self) -> None:
         if self._torn:
             raise RuntimeError(
-                "a write to this cache was interrupted, so its state is unknown; "
-                "load the last snapshot and go on from its `seen`"
+                "a write to this cache was interrupted, or goes on in another thread, so its state "
+                "is unknown; wait for that thread, or, if there is none, load the last snapshot "
+                "and go on from its `seen`"
             )

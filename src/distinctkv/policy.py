@@ -54,6 +54,7 @@ class Concentration:
     @classmethod
     def fixed(cls, tau: float = 0.5, budget: float = inf, *, decay: float = 0.98) -> Self:
         """Approach I: one threshold, and a fixed budget if one is given."""
+        check_real("budget", budget)
         return cls(tau=tau, base=budget, decay=decay)
 
     @classmethod
@@ -131,6 +132,11 @@ def check_metric(metric: str, tau: float) -> None:
 def check_real(name: str, number: object) -> None:
     """Refuse what is no number, and nan."""
     if isinstance(number, bool) or not isinstance(number, Real):
-        raise TypeError(f"{name} must be a number, got {number!r}")
-    if isnan(float(number)):
+        way_out = "; for the default leave it out" if number is None else ""
+        raise TypeError(f"{name} must be a number, got {number!r}{way_out}")
+    try:
+        missing = isnan(float(number))
+    except OverflowError as error:
+        raise ValueError(f"{name} must fit into a float: {error}; use inf for no limit") from error
+    if missing:
         raise ValueError(f"{name} must be a number, got nan")

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from .rule import Keys
 
-Hashes = NDArray[np.uint64]
+Hashes = NDArray[np.uint32]
 
 WORTHWHILE = 0.1  # share of tokens that must be exact repeats for the look-up to pay
 REST = 64  # chunks to pass over before trying again
+MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio
 
 
 class Repeats:
@@ -30,7 +31,7 @@ class Repeats:
 
     def forget(self) -> None:
         """Drop the table, because rows have moved."""
-        self.hashes: Hashes = np.empty(0, np.uint64)
+        self.hashes: Hashes = np.empty(0, np.uint32)
         self.rows = np.empty(0, np.int32)
 
     def find(self, slots: Keys, keys: Keys, *, always: bool = False) -> NDArray[np.int64] | None:
@@ -62,7 +63,7 @@ class Repeats:
 
 
 def row_hashes(keys: Keys) -> Hashes:
-    """A 64-bit number for each row, the same wherever the row stands.
+    """A 32-bit number for each row, the same wherever the row stands.
 
     >>> bool(np.unique(row_hashes(np.eye(5, dtype=np.float32))).size == 5)
     True
@@ -70,7 +71,11 @@ def row_hashes(keys: Keys) -> Hashes:
     keys = np.ascontiguousarray(keys)
     odd = keys.shape[1] % 2
     words = keys.view(np.uint32).astype(np.uint64) if odd else keys.view(np.uint64)
+    # Floats of few digits end in zeros, of which a product leaves nothing: the top comes down.
+    words = words * MIX
+    words ^= words >> np.uint64(32)
     factors = np.random.default_rng(0).integers(1, 2**63, words.shape[1], dtype=np.uint64)
-    total: Hashes = np.einsum("ij,j->i", words, factors | np.uint64(1))
-    # Sums of products mix low bits poorly; the high half comes down.
-    return total ^ (total >> np.uint64(32))
+    total: NDArray[np.uint64] = np.einsum("ij,j->i", words, factors | np.uint64(1))
+    # Sums of products mix low bits poorly, so the high half it is. Of two slots with one number
+    # the second is not found here, and its repeats are searched for as others are.
+    return (total >> np.uint64(32)).astype(np.uint32)

@@ -17,6 +17,9 @@ from .rule import LARGEST_WORTH, Floats, Keys
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+MOST = 2**62  # tokens that can be counted
+SIGNED = ("keys", "mean", "values")  # columns that may hold negative numbers
+
 
 @dataclass(slots=True)
 class Decision:
@@ -71,10 +74,15 @@ class Slots:
         columns: dict[str, NDArray[Any]],
         numbers: dict[str, Any],
         values: NDArray[Any] | None,
+        seen: int,
     ) -> None:
-        """Take up columns and numbers that were saved; refuse any that cannot be ours."""
+        """Take up what was saved after ``seen`` rows of a stream; refuse what cannot be ours."""
         for name in self.NUMBERS:
             setattr(self, name, type(getattr(self, name))(numbers[name]))
+        if not 0 <= self.born <= self.tokens <= seen:
+            raise ValueError(f"{self.born} slots born of {self.tokens} tokens in {seen} rows")
+        if not (0 <= self.temperature <= 1 and 0 < self.worth <= LARGEST_WORTH):
+            raise ValueError(f"temperature {self.temperature}, worth {self.worth}")
         if not columns:
             return
         self.start(columns["keys"].shape[1], values)
@@ -83,12 +91,12 @@ class Slots:
             got = columns[name]
             if (got.dtype, got.shape) != (empty.dtype, (self.n, *empty.shape[1:])):
                 raise ValueError(f"column {name} is {got.dtype} {got.shape}")
-        self._check(columns)
+        self._check(columns, seen)
         self.columns = columns
         if self.metric == "euclidean":
             self.reach = longest(columns["keys"])
 
-    def _check(self, columns: dict[str, NDArray[Any]]) -> None:
+    def _check(self, columns: dict[str, NDArray[Any]], seen: int) -> None:
         """Refuse numbers that no stream can have left."""
         ids, keys = columns["ids"], columns["keys"]
         lengths = np.sqrt((keys.astype(np.float64) ** 2).sum(axis=1))
@@ -97,10 +105,18 @@ class Slots:
             raise ValueError(f"columns {sorted(columns)}")
         if (np.diff(ids) <= 0).any() or (ids < 0).any() or (ids >= self.born).any():
             raise ValueError(f"ids {ids[:3]}... of {self.born} ever born")
-        if not (np.isfinite(keys).all() and unit_rows and (columns["count"] >= 1).all()):
+        for name, column in columns.items():
+            if not (np.isfinite(column).all() and (name in SIGNED or (column >= 0).all())):
+                raise ValueError(f"column {name} has numbers out of range")
+        first, last, count = columns["first_seen"], columns["last_seen"], columns["count"]
+        if not (unit_rows and ((count >= 1) & (count <= self.tokens)).all()):
             raise ValueError("keys or counts out of range")
-        if not (0 <= self.temperature <= 1 and 0 < self.worth <= LARGEST_WORTH):
-            raise ValueError(f"temperature {self.temperature}, worth {self.worth}")
+        if self.merge.value == "counts" and "values" in columns:
+            table = columns["values"]
+            if (table < 0).any() or (table.sum(axis=1) != count).any():
+                raise ValueError("labels that do not add up to the tokens of their slots")
+        if not ((first <= last) & (last < seen)).all():
+            raise ValueError(f"slots used before they opened, or after {seen} rows")
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         """The rows in use of a column, as a view."""
@@ -120,10 +136,15 @@ class Slots:
         return int(columns + self.repeats.nbytes + proposer)
 
     def reserve(self, n: int) -> None:
-        """Make room for ``n`` rows in steps of an eighth, so little is ever held in vain."""
+        """Make room for ``n`` rows in steps of a twelfth, so little is ever held in vain."""
         room = len(self.columns["ids"])
         if n > room:
-            self._resize(max(n, room + room // 8 + 8))
+            self._resize(max(n, room + room // 12))
+
+    def compact(self) -> None:
+        """Give back what is left over when slots are gone."""
+        if len(self.columns["ids"]) > self.n + self.n // 8:
+            self._resize(self.n + self.n // 12)
 
     def take(self, rows: Ints | Bools) -> None:
         """Keep these rows, in this order."""
@@ -134,8 +155,6 @@ class Slots:
             kept = column[: self.n][rows]
             column[: len(kept)] = kept
         self.n = len(kept)
-        if len(column) > self.n + self.n // 4 + 64:
-            self._resize(self.n + self.n // 8 + 8)
 
     def widen(self, width: int) -> None:
         """Give the table of label counts more columns."""
@@ -195,6 +214,8 @@ class Slots:
         self._merge(rows, values, times, worths)
         if decision.moved is not None:
             self._move(decision, before)
+        if decision.kept is not None:
+            self.compact()
         self.born += int(opened.sum())
         self.tokens += len(columns)
         self.worth = float(worths[-1])

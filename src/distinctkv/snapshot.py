@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 VERSION = "1"
+TOO_MUCH = (MemoryError, RecursionError)  # what a header that promises too much may raise
 
 
 class SnapshotError(ValueError):
@@ -52,7 +53,8 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
             meta = file.metadata() or {}
             if "distinctkv" not in meta:
                 raise SnapshotError(f"{path} is not a distinctkv snapshot; it has another origin")
-            head = json.loads(meta["distinctkv"])
+            text = meta["distinctkv"]
+            head = json.loads(text)
             version = head["version"]
             if version != VERSION:
                 raise SnapshotError(
@@ -60,18 +62,20 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
                     "load it with the release that wrote it"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            digest = head.pop("digest")
+            # Two spellings of a float, say, give one number: the text must be as it was written.
+            same = json.dumps(head, sort_keys=True) == text
+            digest, found, state = head.pop("digest"), head["kind"], head["state"]
     except (FileNotFoundError, SnapshotError):
         raise
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError, MemoryError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, LookupError, *TOO_MUCH) as error:
         raise SnapshotError(
             f"{path} is not a whole snapshot: it is another kind of file, or damaged ({error})"
         ) from error
-    if digest != _digest(head, tensors):
+    if not same or digest != _digest(head, tensors):
         raise SnapshotError(f"{path} was changed after it was written; go back to an earlier copy")
-    if head["kind"] != kind:
-        raise SnapshotError(f"{path} holds a {head['kind']!r}, not a {kind!r}")
-    return tensors, head["state"]
+    if found != kind:
+        raise SnapshotError(f"{path} holds a {found!r}, not a {kind!r}")
+    return tensors, state
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -90,12 +94,20 @@ def replace(path: Path, content: bytes) -> None:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+    _sweep(path)
+
+
+def sync_folder(path: Path) -> None:
+    """See to it that the names in a folder survive a loss of power, if it can be opened."""
+    try:
+        folder = os.open(path, os.O_RDONLY)
+    except PermissionError:  # it may be written and not read, or this is Windows
+        return
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
-    _sweep(path)
 
 
 def _target(path: Path) -> Path:

@@ -114,6 +114,9 @@ class Values:
         self.kind, self.size = state["kind"], tuple(state["size"])
         if self.kind not in (None, *get_args(Kind)):
             raise ValueError(f"values of kind {self.kind!r}")
+        sized = len(self.size) == (self.kind in ("none", "vector"))
+        if not (sized and all(isinstance(n, int) and n >= 0 for n in self.size)):
+            raise ValueError(f"values of size {self.size}")
         self.codes = {int(label): code for code, label in enumerate(state["classes"])}
         if self.classes.tolist() != state["classes"]:
             raise ValueError("classes out of order")
