@@ -172,7 +172,7 @@ def test_numbers_that_make_no_heads_are_refused(wrong, said):
 
 @pytest.mark.parametrize("lag", [1.0, 1.5, "1", None, True])
 def test_a_lag_that_is_no_whole_number_is_refused(lag):
-    with pytest.raises(TypeError, match=f"lag must be a whole number of places, got {lag!r}"):
+    with pytest.raises(TypeError, match=f"lag must be a whole number, got {lag!r}"):
         Heads(lag=lag)
 
 

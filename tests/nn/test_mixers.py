@@ -14,6 +14,7 @@ from distinctkv.nn.distinct import DistinctAttention, Reading
 from distinctkv.nn.hybrid import HybridBlock
 from distinctkv.nn.mamba import DiagonalSSM, Mamba2
 from distinctkv.nn.mixer import Mixer
+from distinctkv.nn.scheduled import KVMAttention
 from distinctkv.nn.zoo import WriteGate
 from distinctkv.policy import Concentration
 
@@ -294,3 +295,38 @@ def test_a_gpu_says_the_same(mixer, x):
     steps = torch.stack([mixer.step(x[:, t].cuda(), state) for t in range(L)], 1)
     torch.testing.assert_close(mixer(x.cuda()).cpu(), here, rtol=0, atol=1e-4)
     torch.testing.assert_close(steps.cpu(), here, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [2.5, "3", None, True, float("nan")])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: Reading(window=n),
+        lambda n: SlidingWindowAttention(8, window=n),
+        lambda n: KVMAttention(8, chunk=n),
+        lambda n: Mamba2(8, head=4, taps=n),
+        lambda n: Mamba2(8, head=4, states=n),
+        lambda n: Heads(count=n),
+    ],
+)
+def test_a_size_that_is_no_whole_number_is_refused(make, wrong):
+    with pytest.raises(TypeError, match="must be a whole number"):
+        make(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["3", None, True])
+def test_a_scale_that_is_no_number_is_refused(wrong):
+    with pytest.raises(TypeError, match="scale must be a number"):
+        Heads(scale=wrong)
+
+
+@pytest.mark.parametrize("wrong", [float("inf"), float("nan"), 0.0])
+def test_a_scale_without_end_is_refused(wrong):
+    with pytest.raises(ValueError, match="scale must be"):
+        Heads(scale=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["bfloat16", torch.int8])
+def test_slots_hold_floats(wrong):
+    with pytest.raises(ValueError, match="slot_dtype must be a type of floats"):
+        DistinctAttention(8, slot_dtype=wrong)

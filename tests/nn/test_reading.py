@@ -119,6 +119,23 @@ def test_novelty_with_a_gradient_is_the_novelty_of_the_allocation(batch):
     assert k.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize(("mode", "value"), list(product(MODES, VALUES)))
+@pytest.mark.parametrize("scale", [0.0, -1.5])
+def test_a_scale_that_is_not_above_zero_is_one_like_any_other(batch, mode, value, scale):
+    parts = batch(group=2)
+    found = allocate(parts.k, 0.3)
+    got = read(parts.q, parts.k, parts.v, found, mode=mode, value=value, scale=scale)
+    turned = (parts.q * scale, parts.k, parts.v, found)
+    torch.testing.assert_close(got, read(*turned, mode=mode, value=value, scale=1.0))
+
+
+@pytest.mark.parametrize("scale", [float("nan"), float("inf")])
+def test_a_scale_that_is_not_finite_is_refused(batch, scale):
+    parts = batch()
+    with pytest.raises(ValueError, match="scale must be a finite number"):
+        read(parts.q, parts.k, parts.v, allocate(parts.k, 0.3), scale=scale)
+
+
 def test_a_scale_for_each_head_is_the_scale_of_that_head(batch):
     data = batch()
     found = allocate(data.k, 0.1)

@@ -64,6 +64,24 @@ def test_keys_that_are_not_one_long_are_refused(batch):
     assert (causal_novelty(keys, mask=last)[:, -1] == 0).all()
 
 
+def test_no_tokens_have_no_novelty():
+    assert causal_novelty(torch.empty(2, 0, 3, 4)).shape == (2, 0, 3)
+    assert causal_novelty(torch.empty(0, 5, 3, 4)).shape == (0, 5, 3)
+
+
+def test_novelty_can_be_mapped_over_batches(batch):
+    keys = batch().k
+    keys = torch.stack([keys, keys.flip(1)])
+    mapped = torch.func.vmap(causal_novelty)(keys)
+    assert torch.equal(mapped[1], causal_novelty(keys[1]))
+
+
+@pytest.mark.parametrize("budget", [2.5, None, "3", True])
+def test_a_hard_cut_keeps_a_whole_number(budget):
+    with pytest.raises(TypeError, match="budget must be a whole number"):
+        hard_keep(torch.zeros(1, 4, 1), budget)
+
+
 def test_novelty_ignores_padding(batch):
     data = batch()
     got = causal_novelty(data.k, mask=data.mask)

@@ -98,6 +98,23 @@ def test_ssd_passes_gradcheck(draw):
     )
 
 
+def test_no_tokens_leave_the_state_as_it_was(seed):
+    made = torch.Generator().manual_seed(seed)
+    state = torch.randn(2, 4, 3, 5, generator=made)
+    none, pair = torch.empty(2, 0, 4, 3), torch.empty(2, 0, 1, 5)
+    y, left = ssd(none, none[..., 0], -torch.ones(4), pair, pair, state=state)
+    assert y.shape == none.shape
+    assert torch.equal(left, state)
+    assert ssd(none, none[..., 0], -torch.ones(4), pair, pair)[1].shape == state.shape
+    modes = torch.randn(4, 5, dtype=torch.complex64, generator=made)
+    y, left = diagonal(none[..., 0], modes, modes, modes, state=torch.stack([modes, modes]))
+    assert y.shape == (2, 0, 4)
+    assert torch.equal(left[1], modes)
+    y, left = selective_scan(none[..., 0], none[..., 0], -torch.ones(4, 5), *[pair[:, :, 0]] * 2)
+    assert y.shape == (2, 0, 4)
+    assert not left.any()
+
+
 def test_ssd_refuses_shapes_that_do_not_fit(draw):
     x, dt, A, B_, C, _ = draw(4)
     with pytest.raises(ValueError, match="x has 4 heads: dt must be"):

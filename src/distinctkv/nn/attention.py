@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from .mixer import Mixer, S, State, widened
+from .mixer import Mixer, S, State, check_whole, widened
 from .padding import Packing
 from .projection import Heads as Heads
 from .projection import Projection as Projection
@@ -153,6 +153,7 @@ class SlidingWindowAttention(FullAttention):
 
     def __init__(self, width: int, heads: Heads | None = None, *, window: int = 128) -> None:
         super().__init__(width, heads)
+        check_whole(window=window)
         if window < 1:
             raise ValueError(f"window must be at least 1 token, got {window}")
         self.window = window

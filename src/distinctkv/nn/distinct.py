@@ -60,7 +60,8 @@ class DistinctAttention(Attention[DistinctState]):
         slot_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if slot_dtype is not None and not slot_dtype.is_floating_point:
+        kind = slot_dtype is None or isinstance(slot_dtype, torch.dtype)
+        if not kind or (slot_dtype is not None and not slot_dtype.is_floating_point):
             raise ValueError(f"slot_dtype must be a type of floats, got {slot_dtype}")
         self.reading = Reading() if reading is None else reading
         self.project = Projection(width, Heads() if heads is None else heads)

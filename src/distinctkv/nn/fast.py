@@ -18,6 +18,7 @@ from .allocation import Allocation
 from .state import SlotState
 
 LONG = 4096  # tokens from which on a kernel is faster than attention over all tokens
+FAINT = 1e-3  # the kernel of the mass divides by the scale, which may not be less
 
 
 def read(
@@ -34,7 +35,9 @@ def read(
     """What a kernel reads, in the type of ``v``; None if there is none for this."""
     known = (mode, value) in (("mass", "mean"), ("distinct", "first"))
     plain = log_gate is None and state is None and allocation.sequence is None
-    if not known or not plain or isinstance(scale, Tensor) or q.shape[1] < LONG:
+    if not known or not plain or q.shape[1] < LONG:
+        return None
+    if isinstance(scale, Tensor) or not scale >= FAINT:
         return None
     trained = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
     if trained or torch.compiler.is_compiling() or not _there(q):

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..policy import Concentration, check_metric
 from .attention import TokenState
 from .gates import Gate
+from .mixer import check_whole
 from .reading import Mode, Value
 from .state import SlotState
 
@@ -40,6 +41,7 @@ class Reading:
                 f"mode is one of {get_args(Mode)} and value one of {get_args(Value)}, "
                 f"got {self.mode!r} and {self.value!r}"
             )
+        check_whole(window=self.window)
         if self.window < 0:
             raise ValueError(f"window must be 0 or more tokens, got {self.window}")
         if self.window and (self.mode, self.value) != ("mass", "mean"):

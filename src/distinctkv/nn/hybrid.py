@@ -15,7 +15,7 @@ from .attention import FullAttention, SlidingWindowAttention
 from .delta import GatedDeltaNet
 from .distinct import DistinctAttention
 from .mamba import DiagonalSSM, Mamba2
-from .mixer import Mixer, State, blame, check_sizes, rms_norm
+from .mixer import Mixer, State, blame, check_sizes, check_whole, rms_norm
 from .modelstate import ModelState as ModelState
 from .modelstate import calls, moved
 from .places import check_places
@@ -69,6 +69,7 @@ class HybridLM(nn.Module):
         self, vocabulary: int, width: int, layers: Sequence[str | Mixer[Any]], *, expand: int = 0
     ) -> None:
         super().__init__()
+        check_whole(expand=expand)
         if isinstance(layers, str) or expand < 0:
             raise ValueError(
                 f"layers must be a list and expand 0 or more, got {layers!r} and {expand}"
@@ -160,10 +161,10 @@ class HybridLM(nn.Module):
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         """Tokens (B, L, E); on the CPU ids that there are not are refused, elsewhere torch does."""
-        if tokens.ndim != 2 or tokens.is_floating_point():
+        if tokens.ndim != 2 or tokens.dtype not in (torch.int64, torch.int32):
             raise ValueError(
                 f"tokens must be whole numbers (B, L), got {tokens.dtype} {tuple(tokens.shape)}; "
-                "one text alone is tokens[None]"
+                "one text alone is tokens[None], and of other types tokens.long()"
             )
         try:
             x: Tensor = self.embed(tokens)

@@ -128,11 +128,17 @@ def blame(model: nn.Module, wrong: BaseException) -> None:
         ) from wrong
 
 
+def check_whole(**numbers: object) -> None:
+    """Refuse what is no whole number, by name."""
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, SupportsIndex):
+            raise TypeError(f"{name} must be a whole number, got {number!r}")
+
+
 def check_sizes(**sizes: float) -> None:
     """Refuse sizes that are not whole numbers from 1 on, by name."""
+    check_whole(**sizes)
     for name, size in sizes.items():
-        if not isinstance(size, SupportsIndex):
-            raise TypeError(f"{name} must be a whole number, got {size!r}")
         if size < 1:
             raise ValueError(f"{name} must be at least 1, got {size}")
 
@@ -154,6 +160,7 @@ class ShortConv(nn.Module):
 
     def __init__(self, width: int, taps: int = 4) -> None:
         super().__init__()
+        check_whole(taps=taps)
         if taps < 1:
             raise ValueError(f"taps must be at least 1, got {taps}; 1 looks at no other token")
         self.taps = taps

@@ -7,14 +7,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import inf, nan
-from typing import Self, SupportsIndex
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
+from ..policy import check_real
 from .door import least
-from .mixer import ShortConv, check_sizes, widened
+from .mixer import ShortConv, check_sizes, check_whole, widened
 
 RATE = 0.1  # how fast the mean key follows the batches in training
 PENDING = 64  # batches that may wait for a backward pass which computes them again
@@ -47,10 +48,12 @@ class Heads:
     def __post_init__(self) -> None:
         """Refuse numbers that make no heads."""
         check_sizes(count=self.count, size=self.size, taps=self.taps)
-        if not self.scale > 0:
-            raise ValueError(f"scale must be above 0, got {self.scale}; 16 is a good start")
-        if isinstance(self.lag, bool) or not isinstance(self.lag, SupportsIndex):
-            raise TypeError(f"lag must be a whole number of places, got {self.lag!r}")
+        check_real("scale", self.scale)
+        if not 0 < self.scale < inf:
+            raise ValueError(
+                f"scale must be above 0 and finite, got {self.scale}; 16 is a good start"
+            )
+        check_whole(lag=self.lag)
         if not 0 <= self.lag < self.taps:
             most = f"0 to {self.taps - 1}" if self.taps > 1 else "0"
             raise ValueError(
@@ -95,7 +98,7 @@ class Projection(nn.Module):
             if heads.lag:
                 keys = self.conv.weight.chunk(3, 1)[1]  # a view; of queries, keys and values
                 keys.zero_()[-1 - heads.lag] = 1
-        self.scale = nn.Parameter(torch.full((heads.count, 1), heads.scale))
+        self.scale = nn.Parameter(torch.full((heads.count, 1), float(heads.scale)))
         self.register_buffer("mean", torch.zeros(heads.count, heads.size))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("recent", _none_yet(self.mean), persistent=False)

@@ -9,6 +9,7 @@ L ** 2 as attention does; to fill slots from a long text, `step` in blocks costs
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Literal, get_args
 
 import torch
@@ -107,6 +108,8 @@ def read(
     query, key, val = (x.transpose(1, 2) for x in (q, keys, v))
     if isinstance(scale, Tensor):
         query, scale = query * scale.reshape(-1, 1, 1), 1.0
+    elif not scale > 0:  # stock kernels scale what they have masked already, and find nan
+        query, scale = query * scale, 1.0
     plain = mode == "mass" and value == "mean" and log_gate is None and state is None
     if plain and allocation.mask is None and allocation.sequence is None:
         return attend_all(query, key, val, allocation, scale).transpose(1, 2)
@@ -156,8 +159,11 @@ def check(
             f"log_gate must be (B, L, H) {tuple(k.shape[:3])}, got {tuple(log_gate.shape)}; "
             "expand it to all heads"
         )
-    if isinstance(scale, Tensor) and scale.numel() not in (1, q.shape[2]):
-        raise ValueError(
-            f"scale must be one number or one for each of {q.shape[2]} heads of q, "
-            f"got {tuple(scale.shape)}"
-        )
+    if isinstance(scale, Tensor):
+        if scale.numel() not in (1, q.shape[2]):
+            raise ValueError(
+                f"scale must be one number or one for each of {q.shape[2]} heads of q, "
+                f"got {tuple(scale.shape)}"
+            )
+    elif scale is not None and not torch.compiler.is_compiling() and not isfinite(scale):
+        raise ValueError(f"scale must be a finite number, 1 / theta, got {scale}")

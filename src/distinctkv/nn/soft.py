@@ -12,6 +12,7 @@ from torch.nn import functional as fn
 
 from .door import readable
 from .law import FURTHEST, LENGTHS, error, halves
+from .mixer import check_whole
 
 # Tokens compared with all before them at once: few leave less of a square to work out in vain, many
 # are fewer launches.
@@ -32,6 +33,8 @@ def causal_novelty(keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """
     if keys.ndim != 4 or not keys.is_floating_point():
         raise ValueError(f"keys must be floats (B, L, H, D), got {keys.dtype} {tuple(keys.shape)}")
+    if 0 in keys.shape:
+        return keys.sum(-1)
     if mask is not None:
         keys = torch.where(mask[..., None, None], keys, 0)
     near, alone = _nearest_before(keys.detach(), mask)
@@ -84,9 +87,13 @@ def _check_lengths(half: Tensor, mask: Tensor | None) -> None:
     wrong = ~((lengths > LENGTHS[0]) & (lengths < LENGTHS[1]))
     if mask is not None:
         wrong &= mask[:, None]
-    if wrong.any():
+    try:
+        n_wrong = int(wrong.sum())
+    except RuntimeError:  # in vmap there are no numbers
+        return
+    if n_wrong:
         raise ValueError(
-            f"keys must have length one, {int(wrong.sum())} have not, the first of them "
+            f"keys must have length one, {n_wrong} have not, the first of them "
             f"{float(lengths[wrong][0]):.3g}; use distinctkv.nn.functional.unit, and mask padding"
         )
 
@@ -158,6 +165,7 @@ def hard_keep(scores: Tensor, budget: int, *, mask: Tensor | None = None) -> Ten
     >>> hard_keep(torch.tensor([0.1, 0.9, 0.5, 0.9]).reshape(1, 4, 1), budget=2).flatten()
     tensor([False,  True, False,  True])
     """
+    check_whole(budget=budget)
     if budget < 0:
         raise ValueError(f"budget must be 0 tokens or more, got {budget}")
     able = ~scores.isnan()

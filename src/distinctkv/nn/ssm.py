@@ -35,7 +35,10 @@ def ssd(
     tensor([1.0000, 1.5000, 1.7500])
     """
     _check_ssd(x, dt, A, B, C)
-    L, G = x.shape[1], B.shape[2]
+    batch, L, H, P = x.shape
+    G = B.shape[2]
+    if L == 0:
+        return x, dt.new_zeros(batch, H, P, B.shape[3]) if state is None else state.clone()
     # A token of dt = 0 changes nothing, so it can fill the last chunk.
     x, dt, B, C = (chunks(t, chunk) for t in (x, dt, B, C))
     moves = torch.unflatten(dt * A, 3, (G, -1)).movedim(2, 4)  # (B, M, G, R, Q), log decays
@@ -72,7 +75,7 @@ def selective_scan(
         decay = (dt[:, t, :, None] * A).exp()
         state = decay * state + (dt[:, t] * x[:, t])[..., None] * B[:, t, None]
         rows.append((state * C[:, t, None]).sum(-1))
-    return torch.stack(rows, 1), state
+    return torch.stack(rows, 1) if rows else x, state
 
 
 def diagonal(
@@ -96,6 +99,8 @@ def diagonal(
     tensor([1.0000, 1.5000, 1.7500])
     """
     L = x.shape[1]
+    if L == 0:
+        return x, A.new_zeros(len(x), *A.shape) if state is None else state.clone()
     x = chunks(x, chunk).movedim(3, 2)  # (B, M, E, Q)
     times = torch.arange(chunk + 1, device=x.device)
     powers = _powers(A, chunk + 1)
