@@ -55,7 +55,7 @@ def test_the_order_of_tokens_plays_no_part(rng):
     np.testing.assert_allclose(one.read(keys), other.read(keys), atol=1e-5)
 
 
-@pytest.mark.parametrize("penalty", [0.0, -1.0, np.nan])
+@pytest.mark.parametrize("penalty", [0.0, -1.0, np.inf])
 def test_a_penalty_is_above_zero(penalty):
     with pytest.raises(ValueError, match="penalty must be finite and above 0"):
         Ridge(penalty)

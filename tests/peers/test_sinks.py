@@ -30,7 +30,13 @@ def test_four_tokens_are_sinks_unless_told():
     assert Sinks(budget=64).sinks == 4
 
 
-@pytest.mark.parametrize("wrong", [{"budget": 0}, {"budget": 4}, {"budget": 8, "sinks": -1}])
+def test_a_small_budget_leaves_room_for_the_last_token():
+    assert [Sinks(budget).sinks for budget in (1, 3, 5)] == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"budget": 0}, {"budget": 4, "sinks": 4}, {"budget": 8, "sinks": -1}]
+)
 def test_settings_that_mean_nothing_are_refused(wrong):
     with pytest.raises(ValueError, match="must"):
         Sinks(**wrong)

@@ -41,7 +41,13 @@ def test_what_the_window_attends_to_stays():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"budget": 0}, {"budget": 8, "window": 0}, {"budget": 8}, {"budget": 64, "theta": 0}]
+    "wrong",
+    [
+        {"budget": 0},
+        {"budget": 8, "window": 0},
+        {"budget": 8, "window": 9},
+        {"budget": 64, "theta": 0},
+    ],
 )
 def test_settings_that_mean_nothing_are_refused(wrong):
     with pytest.raises(ValueError, match="must"):

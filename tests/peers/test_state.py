@@ -36,7 +36,7 @@ def test_no_token_has_a_slot_of_its_own(make):
     assert make().write(np.eye(3), np.eye(3)).tolist() == [-1, -1, -1]
 
 
-@pytest.mark.parametrize("decay", [0.0, -0.5, 1.1, np.nan])
+@pytest.mark.parametrize("decay", [0.0, -0.5, 1.1, np.inf])
 @pytest.mark.parametrize("make", [DecayedSuperposition, Ridge, Titans])
 def test_a_decay_is_a_fraction(make, decay):
     with pytest.raises(ValueError, match=r"decay must lie in \(0, 1\]"):

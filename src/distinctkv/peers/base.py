@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..entry import as_rows, as_values, faults, value_faults
+from ..policy import check_real
 from ..rule import Floats, unit
 
 Singles = NDArray[np.float32]
@@ -49,16 +51,22 @@ class Peer(ABC):
         self._tokens = 0
 
     def write(self, keys: ArrayLike, values: ArrayLike) -> Ids:
-        """Store a chunk, (L, D) and (L, C); the slot id of each token, -1 where it got none."""
+        """Store a chunk, (L, D) and (L, C); the slot id of each token, -1 where it got none.
+
+        One token may come as one key and one value, (D,) and (C,).
+        """
         width, n_values = self._widths or (None, None)
         clean_keys = unit_rows("keys", keys, width)
-        clean_values = value_rows(values, len(clean_keys), n_values)
+        single = len(clean_keys) == 1 and np.ndim(keys) == 1
+        clean_values = value_rows(values, len(clean_keys), n_values, single=single)
         if len(clean_keys) == 0:
             return np.empty(0, np.int64)
         if self._widths is None:
+            self._start(clean_keys.shape[1], clean_values.shape[1])
             self._widths = clean_keys.shape[1], clean_values.shape[1]
-            self._start(*self._widths)
-        ids = self._store(clean_keys, clean_values)
+        # A state that overflows is refused where it would be noticed, at the read.
+        with np.errstate(over="ignore", invalid="ignore"):
+            ids = self._store(clean_keys, clean_values)
         self._tokens += len(clean_keys)
         return ids
 
@@ -66,7 +74,15 @@ class Peer(ABC):
         """The value for each query, (Q, D) to (Q, C)."""
         if self._widths is None:
             raise ValueError("nothing was written yet, so there is nothing to read; write first")
-        return self._answer(unit_rows("queries", queries, self._widths[0]))
+        clean_queries = unit_rows("queries", queries, self._widths[0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            answers = self._answer(clean_queries)
+        if not np.isfinite(answers).all():
+            raise ValueError(
+                "the answer is not finite: what was written has added up beyond float32, or a "
+                "theta this near 0 divides beyond it; scale values to about 1, theta to .01 or more"
+            )
+        return answers
 
     @abstractmethod
     def __len__(self) -> int:
@@ -147,16 +163,20 @@ def unit_rows(what: str, rows: ArrayLike, width: int | None) -> Singles:
     return (np.rint(unit(given) * _GRID) / _GRID).astype(np.float32)
 
 
-def value_rows(values: ArrayLike, n_rows: int, width: int | None) -> Singles:
+def value_rows(
+    values: ArrayLike, n_rows: int, width: int | None, *, single: bool = False
+) -> Singles:
     """One vector per token, or a refusal.
 
     >>> value_rows([[1, 0], [0, 1]], n_rows=2, width=2)
     array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
-    kind, given = as_values(values, n_rows, single=False)
+    kind, given = as_values(values, n_rows, single)
     if kind != "vector":
         raise TypeError("values must be vectors, got class labels; give them as one-hot rows")
+    if n_rows == 0 and np.ndim(values) == 1:
+        given = np.empty((0, width or 1))
     if width is not None and given.shape[1] != width:
         raise ValueError(
             f"values have {given.shape[1]} numbers, this memory holds values of {width}; "
@@ -177,13 +197,33 @@ def _refuse(what: str, rows: NDArray[Any], bad: NDArray[np.bool_]) -> None:
 
 def positive(name: str, number: float) -> float:
     """A finite number above 0, or a refusal."""
-    if not 0 < number < np.inf:
+    if not 0 < real(name, number) < np.inf:
         raise ValueError(f"{name} must be finite and above 0, got {number}")
     return float(number)
 
 
 def at_least_one(name: str, number: int) -> int:
     """A count of 1 or more, or a refusal."""
-    if number < 1:
+    if whole(name, number) < 1:
         raise ValueError(f"{name} must be at least 1, got {number}")
-    return number
+    return int(number)
+
+
+def real(name: str, number: float) -> float:
+    """A number, whatever its size, or a refusal."""
+    check_real(name, number)
+    return float(number)
+
+
+def whole(name: str, number: object) -> int:
+    """A whole number, from Python or NumPy, or a refusal."""
+    if isinstance(number, bool) or not isinstance(number, Integral):
+        raise TypeError(f"{name} must be a whole number, got {number!r}")
+    return int(number)
+
+
+def seeded(seed: int) -> int:
+    """A seed that NumPy takes, or a refusal."""
+    if whole("seed", seed) < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
+    return int(seed)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats, unit
-from .base import Card, Singles, at_least_one, positive
+from .base import Card, Singles, at_least_one, positive, seeded
 from .state import State
 
 
@@ -42,7 +42,7 @@ class Based(State):
         super().__init__()
         self.theta = positive("theta", theta)
         self.width = None if width is None else at_least_one("width", width)
-        self.seed = seed
+        self.seed = seeded(seed)
 
     def _start(self, width: int, n_values: int) -> None:
         projected = width if self.width is None else min(width, self.width)

@@ -7,7 +7,7 @@ import numpy as np
 from ..memory import Cache
 from ..policy import Concentration
 from ..rule import Floats
-from .base import Card, Ids, Peer, Singles, positive
+from .base import Card, Ids, Peer, Singles, at_least_one, positive
 
 
 class _Budgeted(Peer):
@@ -16,7 +16,7 @@ class _Budgeted(Peer):
     def __init__(self, budget: int, tau: float, decay: float, theta: float) -> None:
         super().__init__()
         self.theta = positive("theta", theta)
-        self._cache = Cache(Concentration.fixed(tau, budget, decay=decay))
+        self._cache = Cache(Concentration.fixed(tau, at_least_one("budget", budget), decay=decay))
 
     def __len__(self) -> int:
         return len(self._cache)

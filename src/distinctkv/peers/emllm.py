@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Card, Ids, Singles, TokenPeer, at_least_one, similarity, softmax
+from .base import Card, Ids, Singles, TokenPeer, at_least_one, real, similarity, softmax
 
 _LONGEST = 128  # the source's, for a block in which nothing surprises
 
@@ -50,7 +50,7 @@ class EMLLM(TokenPeer):
         theta: float = 0.05,
     ) -> None:
         super().__init__(theta)
-        if not np.isfinite(gamma):
+        if not np.isfinite(real("gamma", gamma)):
             raise ValueError(f"gamma must be finite, got {gamma}")
         self.gamma = gamma
         self.window = at_least_one("window", window)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Card, Singles, positive
+from .base import Card, Singles, positive, seeded, whole
 from .state import State
 
 
@@ -39,14 +39,14 @@ class Fourier(State):
 
     def __init__(self, n_features: int = 66, scale: float = 2.5, seed: int = 0) -> None:
         super().__init__()
-        if n_features < 2 or n_features % 2:
+        if whole("n_features", n_features) < 2 or n_features % 2:
             raise ValueError(
                 f"n_features must be even and at least 2, got {n_features}; "
                 "each wave has a sine and a cosine"
             )
-        self.n_features = n_features
+        self.n_features = int(n_features)
         self.scale = positive("scale", scale)
-        self.seed = seed
+        self.seed = seeded(seed)
 
     def _start(self, width: int, n_values: int) -> None:
         self._state = np.zeros((self.n_features, n_values), np.float32)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Card, Ids, Singles, TokenPeer, at_least_one, positive, similarity
+from .base import Card, Ids, Singles, TokenPeer, at_least_one, positive, similarity, whole
 
 # Small tables: fewer columns per token, and no threads waking up in BLAS for each product.
 _BLOCK = 32
@@ -48,7 +48,7 @@ class H2O(TokenPeer):
         super().__init__(theta)
         self.budget = at_least_one("budget", budget)
         self.score_theta = positive("score_theta", score_theta)
-        self.recent = budget // 2 if recent is None else recent
+        self.recent = self.budget // 2 if recent is None else whole("recent", recent)
         if not 0 <= self.recent <= budget:
             raise ValueError(f"recent must lie in [0, budget {budget}], got {recent}")
 
@@ -88,7 +88,8 @@ def scan(weights: Floats, scores: Floats, budget: int, recent: int) -> tuple[Ids
     (array([0]), array([1.75]), array([1]))
     """
     n = len(scores)
-    kept, held = np.arange(budget + 1), np.zeros(budget + 1)
+    room = min(budget + 1, n + len(weights))
+    kept, held = np.arange(room), np.zeros(room)
     held[:n] = scores
     left = []
     for column, row in enumerate(weights, start=n):

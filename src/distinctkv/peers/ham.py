@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Card, Ids, Singles, TokenPeer, positive, similarity, softmax
+from .base import Card, Ids, Singles, TokenPeer, positive, real, similarity, softmax
+from .state import fraction
 
 
 class HAM(TokenPeer):
@@ -45,10 +46,8 @@ class HAM(TokenPeer):
     ) -> None:
         super().__init__(theta)
         self.error = positive("error", error)
-        if not 0 < rate <= 1:
-            raise ValueError(f"rate must lie in (0, 1], got {rate}")
-        self.rate = rate
-        if not -1 <= near <= 1:
+        self.rate = fraction("rate", rate)
+        if not -1 <= real("near", near) <= 1:
             raise ValueError(f"near is a cosine and must lie in [-1, 1], got {near}")
         self.near = near
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Card, Ids, Peer, Singles, at_least_one, positive, similarity, softmax
+from .base import Card, Ids, Peer, Singles, at_least_one, positive, real, similarity, softmax
 from .curve import middles, refit, waves
 
 
@@ -56,7 +56,7 @@ class InfFormer(Peer):
         super().__init__()
         self.n_waves = at_least_one("n_waves", n_waves)
         self.block = at_least_one("block", block)
-        if contraction is not None and not 0 < contraction < 1:
+        if contraction is not None and not 0 < real("contraction", contraction) < 1:
             raise ValueError(
                 f"contraction must lie between 0 and 1, got {contraction}; "
                 "for room in proportion give None"

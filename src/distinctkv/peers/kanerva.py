@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats, unit
-from .base import Card, Singles, at_least_one, positive
+from .base import Card, Singles, at_least_one, positive, seeded
 from .state import State
 
 
@@ -43,7 +43,7 @@ class Kanerva(State):
         super().__init__()
         self.n_rows = at_least_one("n_rows", n_rows)
         self.noise = positive("noise", noise)
-        self.seed = seed
+        self.seed = seeded(seed)
 
     def _start(self, width: int, n_values: int) -> None:
         self._state = np.zeros((self.n_rows, n_values), np.float32)

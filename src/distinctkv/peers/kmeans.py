@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Card, Ids, Singles, TokenPeer, at_least_one, similarity, softmax
+from .base import Card, Ids, Singles, TokenPeer, at_least_one, seeded, similarity, softmax
 from .lloyd import Start, lloyd, means, spread
 
 
@@ -45,9 +45,11 @@ class KMeans(TokenPeer):
     ) -> None:
         super().__init__(theta)
         self.budget = at_least_one("budget", budget)
+        if not callable(start):
+            raise TypeError(f"start must be lloyd.spread or lloyd.at_random, got {start!r}")
         self.start = start
         self.tries = at_least_one("tries", tries)
-        self.seed = seed
+        self.seed = seeded(seed)
         self._fitted = False
 
     def _store(self, keys: Singles, values: Singles) -> Ids:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..rule import Floats
 from .base import Card, Ids, Singles, TokenPeer, at_least_one, positive, similarity
+from .state import fraction
 
 # A repeat of a key in float32: 1 - cosine no larger than rounding makes it.
 _SAME = 1e-6
@@ -46,9 +47,7 @@ class NEC(TokenPeer):
         super().__init__()
         self.budget = at_least_one("budget", budget)
         self.k = at_least_one("k", k)
-        if not 0 < rate <= 1:
-            raise ValueError(f"rate must lie in (0, 1], got {rate}")
-        self.rate = rate
+        self.rate = fraction("rate", rate)
         self.delta = positive("delta", delta)
 
     @property

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..rule import Floats
-from .base import Card, Ids, Singles, TokenPeer, at_least_one, similarity, softmax
+from .base import Card, Ids, Singles, TokenPeer, at_least_one, seeded, similarity, softmax, whole
+
+_MOST = 2**15  # buckets that 16 bits can number
 
 
 class Reformer(TokenPeer):
@@ -40,11 +42,11 @@ class Reformer(TokenPeer):
         self, buckets: int = 16, rounds: int = 4, seed: int = 0, theta: float = 0.05
     ) -> None:
         super().__init__(theta)
-        if buckets < 2 or buckets % 2:
-            raise ValueError(f"buckets must be even and at least 2, got {buckets}")
-        self.buckets = buckets
+        self.buckets = whole("buckets", buckets)
+        if not 2 <= buckets <= _MOST or buckets % 2:
+            raise ValueError(f"buckets must be even, from 2 to {_MOST}, got {buckets}")
         self.rounds = at_least_one("rounds", rounds)
-        self.seed = seed
+        self.seed = seeded(seed)
 
     @property
     def nbytes(self) -> int:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from .base import Card, Ids, Singles, TokenPeer, at_least_one
+from .base import Card, Ids, Singles, TokenPeer, at_least_one, whole
 
 
 class Sinks(TokenPeer):
     """The first ``sinks`` tokens and, up to the budget, the last ones (StreamingLLM).
 
     Xiao et al. 2024 found that four first tokens keep a window-attention model stable, because its
-    softmax has learned to leave idle mass there; four is their setting and the default. Keys here
-    carry no such habit and no positions, so the sinks are four slots lent to the oldest tokens.
+    softmax has learned to leave idle mass there; four is their setting and the default, as far as
+    a budget has room. Keys here carry no such habit and no positions, so the sinks are slots lent
+    to the oldest tokens.
 
     >>> window = Sinks(budget=2, sinks=1)
     >>> window.write([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], [[1.0], [2.0], [3.0]])
@@ -29,12 +30,12 @@ class Sinks(TokenPeer):
         size="4 B (D + C)",
     )
 
-    def __init__(self, budget: int, sinks: int = 4, theta: float = 0.05) -> None:
+    def __init__(self, budget: int, sinks: int | None = None, theta: float = 0.05) -> None:
         super().__init__(theta)
         self.budget = at_least_one("budget", budget)
-        if not 0 <= sinks < budget:
+        self.sinks = min(4, self.budget - 1) if sinks is None else whole("sinks", sinks)
+        if not 0 <= self.sinks < budget:
             raise ValueError(f"sinks must lie in [0, budget {budget}), got {sinks}")
-        self.sinks = sinks
 
     def _store(self, keys: Singles, values: Singles) -> Ids:
         ids = self._append(keys, values)

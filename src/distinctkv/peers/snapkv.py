@@ -7,8 +7,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Card, positive
+from .base import Card, positive, whole
 from .evicting import Bools, EvictingPeer
+
+_WINDOW = 32
+_MOST = 2**31  # tokens that any machine holds, for a budget that says no limit
 
 
 class SnapKV(EvictingPeer):
@@ -20,8 +23,9 @@ class SnapKV(EvictingPeer):
     see `SnapKVOnce`. We deviate in both: one head, the key serves as the query, and no pooling over
     neighbouring positions, which in a shuffled stream have nothing to do with each other.
 
-    Li et al. use windows of 16 to 64. Here a longer one does better, up to the whole budget, where
-    it is `Recency`; the temperature hardly matters.
+    Li et al. use windows of 16 to 64; the default is 32, or the budget where that is less. Here a
+    longer one does better, up to the whole budget, where it is `Recency`; the temperature
+    hardly matters.
 
     >>> voted = SnapKV(budget=3, window=1)
     >>> keys = [[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.1]]
@@ -39,12 +43,13 @@ class SnapKV(EvictingPeer):
     )
 
     def __init__(
-        self, budget: int, window: int = 32, score_theta: float = 0.1, theta: float = 0.05
+        self, budget: int, window: int | None = None, score_theta: float = 0.1, theta: float = 0.05
     ) -> None:
         super().__init__(budget, theta)
-        self.window = fitting(window, budget)
+        self.window = fitting(window, self.budget)
         self.score_theta = positive("score_theta", score_theta)
-        self._block = max(32, window)  # the votes of the window are counted anew for each block
+        # The votes of the window are counted anew for each block.
+        self._block = max(32, self.window)
 
     @property
     def nbytes(self) -> int:
@@ -84,12 +89,18 @@ class SnapKV(EvictingPeer):
         """
         similar = keys[first:] @ keys.T  # (w + l, S + l)
         weights = np.exp((similar - 1) / self.score_theta)
-        weights *= 2.0 ** (52 - (self.budget + 1).bit_length())
+        weights *= 2.0 ** (52 - (min(self.budget, _MOST) + 1).bit_length())
         return np.tril(np.rint(weights, out=weights), first)
 
 
-def fitting(window: int, budget: int) -> int:
-    """A window that the budget has room for, or a refusal."""
-    if not 1 <= window <= budget:
+def fitting(window: int | None, budget: int) -> int:
+    """A window that the budget has room for, or a refusal.
+
+    >>> fitting(None, budget=8)
+    8
+    """
+    if window is None:
+        return min(_WINDOW, budget)
+    if not 1 <= whole("window", window) <= budget:
         raise ValueError(f"window must lie in [1, budget {budget}], got {window}")
-    return window
+    return int(window)

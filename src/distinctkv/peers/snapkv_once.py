@@ -31,11 +31,11 @@ class SnapKVOnce(TokenPeer):
     )
 
     def __init__(
-        self, budget: int, window: int = 32, score_theta: float = 0.1, theta: float = 0.05
+        self, budget: int, window: int | None = None, score_theta: float = 0.1, theta: float = 0.05
     ) -> None:
         super().__init__(theta)
         self.budget = at_least_one("budget", budget)
-        self.window = fitting(window, budget)
+        self.window = fitting(window, self.budget)
         self.score_theta = positive("score_theta", score_theta)
 
     def _store(self, keys: Singles, values: Singles) -> Ids:

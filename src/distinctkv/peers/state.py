@@ -9,7 +9,7 @@ from abc import abstractmethod
 import numpy as np
 
 from ..rule import Floats
-from .base import Ids, Peer, Singles
+from .base import Ids, Peer, Singles, real
 
 # Tokens that a closed form settles at once. It solves for them together: the cost grows with the
 # square of the block, the overhead shrinks with it.
@@ -57,6 +57,6 @@ class LinearState(State):
 
 def fraction(name: str, number: float) -> float:
     """A number above 0 and at most 1, or a refusal."""
-    if not 0 < number <= 1:
+    if not 0 < real(name, number) <= 1:
         raise ValueError(f"{name} must lie in (0, 1], got {number}")
     return float(number)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..rule import Floats
-from .base import Card, Ids, Peer, Singles, at_least_one, positive, similarity, softmax
+from .base import Card, Ids, Peer, Singles, at_least_one, positive, seeded, similarity, softmax
 
 
 class SubGen(Peer):
@@ -48,7 +48,7 @@ class SubGen(Peer):
         self.delta = positive("delta", delta)
         self.samples = at_least_one("samples", samples)
         self.theta = positive("theta", theta)
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(seeded(seed))
 
     def __len__(self) -> int:
         """Sampled tokens."""

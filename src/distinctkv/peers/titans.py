@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Card, Singles, at_least_one, positive
+from .base import Card, Singles, at_least_one, positive, real, seeded
 from .state import State, fraction
 
 
@@ -50,11 +50,11 @@ class Titans(State):
         super().__init__()
         self.hidden = at_least_one("hidden", hidden)
         self.step = positive("step", step)
-        if not 0 <= momentum < 1:
+        if not 0 <= real("momentum", momentum) < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {momentum}")
         self.momentum = float(momentum)
         self.decay = fraction("decay", decay)
-        self.seed = seed
+        self.seed = seeded(seed)
 
     def _start(self, width: int, n_values: int) -> None:
         self._state = np.zeros((self.hidden, width + n_values), np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..policy import check_metric
 from ..rule import Floats
-from .base import Card, Ids, Peer, Singles, at_least_one, positive, similarity, softmax
+from .base import Card, Ids, Peer, Singles, at_least_one, positive, real, similarity, softmax
 
 _BLOCK = 32
 
@@ -38,7 +38,7 @@ class TTL(Peer):
     def __init__(self, idle: int = 40, tau: float = 0.3, theta: float = 0.05) -> None:
         super().__init__()
         self.idle = at_least_one("idle", idle)
-        self.tau = tau if tau == 0 else positive("tau", tau)
+        self.tau = 0.0 if real("tau", tau) == 0 else positive("tau", tau)
         check_metric("cosine", tau)
         self.theta = positive("theta", theta)
         self._born = 0
