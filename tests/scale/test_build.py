@@ -1,8 +1,10 @@
 """A cache built in shards is that of one pass, on any map and in spite of deaths."""
 
+import errno
 import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -225,6 +227,12 @@ def test_a_build_of_wrong_things_is_refused(given, complaint):
         build([np.eye(3)], *given)
 
 
+@pytest.mark.parametrize("shards", [None, 5])
+def test_what_is_no_list_of_shards_is_refused(shards):
+    with pytest.raises(TypeError, match=r"a list of shards, or the folder or URL .* got"):
+        build(shards, make)
+
+
 def test_one_array_is_not_taken_for_its_rows():
     with pytest.raises(TypeError, match=r"of shape \(6, 2\); cut it: np\.array_split"):
         build(np.ones((6, 2)), make)
@@ -235,6 +243,16 @@ def test_a_map_that_gives_promises_is_refused():
         build([np.eye(3)], make, lambda work, *columns: map(partial(pool.submit, work), *columns))
     with pytest.raises(TypeError, match="not its map"):
         on_dask(len)
+
+
+def test_a_worker_that_still_writes_does_not_hide_why_it_failed(monkeypatch, tmp_path):
+    def still_written(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOTEMPTY, "a part came in meanwhile")
+
+    with monkeypatch.context() as patch, pytest.raises(ShardError, match="nan"):
+        patch.setattr(tempfile, "tempdir", str(tmp_path))
+        patch.setattr(os, "rmdir", still_written)
+        build([np.eye(3), np.full((2, 3), np.nan)], make)
 
 
 def test_what_cannot_be_sent_to_a_process_is_refused():

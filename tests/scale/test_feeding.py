@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from decimal import Decimal
 from functools import partial
 
 import fsspec
@@ -154,12 +155,45 @@ def test_a_line_that_is_no_key_is_named(tmp_path, text, complaint):
     [
         ([1.0, 2.0], "'key' .* holds .*1.0.* a key is a list of numbers"),
         ([[1.0, 2.0], [1.0, None]], "an empty place in the list of row 1"),
+        (["a", "b"], "'key' .* holds string; it must hold numbers"),
+        ([{"a": 1.0}], "'key' .* holds struct<a: double>; it must hold numbers"),
+        ([[[1.0, 2.0]]], "'key' .* holds list<.*list<.*; it must hold numbers"),
+        ([[Decimal("1.5")]], "'key' .* holds list<.*decimal.*; it must hold numbers"),
     ],
 )
 def test_a_column_that_is_no_key_is_refused(tmp_path, column, complaint):
     parquet.write_table(arrow.table({"key": column}), tmp_path / "a.parquet")
     with pytest.raises(ShardError, match=complaint):
         build(tmp_path, make)
+
+
+LISTS = {
+    "short": arrow.list_(arrow.float64()),
+    "long": arrow.large_list(arrow.float64()),  # as Polars writes them
+    "even": arrow.list_(arrow.float32(), 8),
+    "tensor": arrow.fixed_shape_tensor(arrow.float64(), [8]),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS.values(), ids=LISTS)
+def test_lists_of_every_type_are_keys(tmp_path, rng, kind):
+    keys = rng.standard_normal((50, 8)).astype(np.float32)
+    stored = getattr(kind, "storage_type", kind)
+    column = arrow.array(keys.astype(float).tolist(), stored)
+    if stored is not kind:
+        column = arrow.ExtensionArray.from_storage(kind, column)
+    parquet.write_table(arrow.table({"key": column}), tmp_path / "a.parquet")
+    assert_alike(build(tmp_path, make), one_pass(keys))
+
+
+def test_keys_and_values_in_one_shard_are_told_to_bring_a_feed(rng):
+    with pytest.raises(ShardError, match=r"rows of keys \(L, D\).*feed of your own"):
+        build([(rng.standard_normal((5, 3)), np.arange(5))], make)
+
+
+def test_a_shard_with_a_mask_is_refused():
+    with pytest.raises(ShardError, match="mask would be lost"):
+        build([np.ma.masked_array(np.eye(3), np.eye(3))], make)
 
 
 @pytest.mark.parametrize("shard", [np.ones(5), [1.0, 2.0], np.ones((2, 2, 2))])

@@ -182,7 +182,13 @@ def _listed(shards: Sequence[Any]) -> list[Any]:
             f"shards are given one by one, got a {type(shards).__name__} of shape "
             f"{getattr(shards, 'shape', '')}; cut it: np.array_split(rows, 8), or give [rows]"
         )
-    return list(shards)
+    try:
+        return list(shards)
+    except TypeError as error:
+        raise TypeError(
+            f"shards must be a list of shards, or the folder or URL that holds them, got "
+            f"{reprlib.repr(shards)}"
+        ) from error
 
 
 def _check_map(map: object) -> None:

@@ -87,7 +87,13 @@ def lines(part: Any, shard: Any) -> None:  # noqa: ANN401
 def read(shard: Any, key: str, value: str | None) -> Iterator[Rows]:  # noqa: ANN401
     """Keys and values of a shard, a batch at a time."""
     if not isinstance(shard, str | os.PathLike):
-        array = np.asarray(shard)
+        try:
+            array = np.asanyarray(shard)  # a mask stays, for a memory to refuse
+        except ValueError as error:
+            raise ValueError(
+                f"a shard must be rows of keys (L, D), all of one length: {error}; keys and values "
+                "together need a feed of your own, feed(part, shard)"
+            ) from error
         if array.ndim != 2 and array.size:
             raise ValueError(
                 f"a shard must be rows of keys (L, D), got the shape {array.shape}; "

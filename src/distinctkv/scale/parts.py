@@ -54,7 +54,10 @@ def filesystem(place: str) -> Any:  # noqa: ANN401
 def folder(parts: str | os.PathLike[str] | None) -> Iterator[str]:
     """Where parts are kept: the place given, or one that is gone afterwards."""
     if parts is None:
-        with tempfile.TemporaryDirectory(prefix="distinctkv-") as passing:
+        # A worker may still be writing when another has failed; that failure is what is told.
+        with tempfile.TemporaryDirectory(
+            prefix="distinctkv-", ignore_cleanup_errors=True
+        ) as passing:
             yield passing
         return
     place = os.fspath(parts).rstrip("/")

@@ -57,8 +57,17 @@ def _numbers(column: Any, name: str, start: int) -> NDArray[Any]:  # noqa: ANN40
     if column.null_count:
         first = start + column.is_null().index(True).as_py()
         raise ValueError(f"{name} has {column.null_count} empty cells, the first in row {first}")
-    kind = column.type
-    if not (arrow.types.is_list(kind) or arrow.types.is_fixed_size_list(kind)):
+    if isinstance(column, arrow.ExtensionArray):  # a tensor, say: what it is stored as
+        column = column.storage
+    # Lists come in several types: those of Polars have offsets of 64 bits.
+    lists = arrow.types.is_nested(column.type) and hasattr(column.type, "value_type")
+    kind = column.type.value_type if lists else column.type
+    is_number = (arrow.types.is_floating, arrow.types.is_integer, arrow.types.is_boolean)
+    if not any(asked(kind) for asked in is_number):
+        raise ValueError(
+            f"{name} holds {column.type}; it must hold numbers, or lists of numbers of one length"
+        )
+    if not lists:
         return np.asarray(column.to_numpy(zero_copy_only=False))
     lengths = compute.list_value_length(column).to_numpy(zero_copy_only=False)
     if (odd := np.flatnonzero(lengths != lengths[:1])).size:
