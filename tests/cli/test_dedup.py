@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from distinctkv.cli import main
 from distinctkv.streams import Deduplicator
+from distinctkv.streams.files import places
 from tests.cli.logs import log, run, start
 from tests.streams.packing import PACKED
 
@@ -184,6 +185,16 @@ def test_a_budget_bounds_what_is_held(tmp_path):
     assert len(Deduplicator.load(state)) == 7
 
 
+def test_of_many_files_none_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "REMEMBERED", 2)
+    paths = [tmp_path / f"{number}.txt" for number in range(7)]
+    for number, path in enumerate(paths):
+        path.write_text(f"{number}\n")
+    state = tmp_path / "state"
+    dedup(*paths, "--state", state)
+    assert "records: 0 in" in dedup(*paths, "--state", state).stderr
+
+
 def test_a_state_is_gone_on_from(rows, tmp_path):
     options = ("--field", "text", "--similarity", 0.7, "--state", tmp_path / "state")
     out = ("-o", tmp_path / "out")
@@ -318,3 +329,23 @@ def test_a_full_disk_is_told(rows):
     answer = run("dedup", rows, "--field", "text", "-o", "/dev/full")
     assert answer.returncode == 1
     assert b"cannot write" in answer.stderr
+
+
+def test_texts_that_are_not_utf8_are_told_apart(tmp_path):
+    path, out = tmp_path / "rows.txt", tmp_path / "out.txt"
+    rows = "привет из Москвы\nдругие в Рязани\nпривет из Москвы\n".encode("cp1251")
+    path.write_bytes(rows)
+    answer = dedup(path, "--explain", "--state", tmp_path / "state", "-o", out)
+    assert out.read_bytes().splitlines() == rows.splitlines()[:2]
+    [why] = reasons(answer)
+    assert why["text"] == why["kept"] == "\ufffd" * 6 + " \ufffd\ufffd " + "\ufffd" * 6
+    told = CliRunner().invoke(main, ["info", "--json", str(tmp_path / "state")]).stdout
+    assert json.loads(told)["most repeated"][0]["text"] == why["kept"]
+    path.write_bytes(rows + rows)
+    assert "kept: 0, dropped: 3" in dedup(path, "--state", tmp_path / "state", "-o", out).stderr
+
+
+def test_cells_that_are_not_utf8_are_told_apart():
+    rows = "id,text\n1,größer wär ein Bär\n2,gräßer wör ein Bör\n".encode("latin-1")
+    answer = dedup("--field", "text", "--format", "csv", content=rows)
+    assert answer.stdout_bytes == rows

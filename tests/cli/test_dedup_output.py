@@ -171,3 +171,23 @@ def test_a_run_that_is_killed_before_its_first_save_is_gone_on_with(tmp_path, se
     assert out.stat().st_size > 0
     assert run(*options).returncode == 0
     assert out.read_text() == dedup(path, "--similarity", 0.9).stdout
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_full_disk_leaves_nothing_in_the_way_of_another_try(tmp_path, path, there):
+    resource = pytest.importorskip("resource")
+    path.write_text(text(f"{n:04} {chr(97 + n % 26) * 400}" for n in range(500)))
+    out, state = tmp_path / "out", tmp_path / "state"
+    if there:
+        out.touch()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 15, limits[1]))
+    try:
+        answer = dedup(path, "--state", state, "-o", out, "--similarity", 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert answer.exit_code == 1
+    assert f"cannot write {out}" in answer.stderr
+    assert (out.exists(), state.exists()) == (there, False)
+    assert dedup(path, "--state", state, "-o", out, "--similarity", 1).exit_code == 0
+    assert out.read_text() == path.read_text()

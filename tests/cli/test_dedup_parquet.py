@@ -269,3 +269,16 @@ def test_what_cannot_be_compared_leaves_nothing(tables, tmp_path):
     assert "none of the 2 records" in dedup(tmp_path / "x", *options).stderr
     assert not (tmp_path / "s").exists()
     assert not (tmp_path / "out").exists()
+
+
+def test_a_full_disk_names_the_output_too(tables, tmp_path):
+    resource = pytest.importorskip("resource")
+    limits, out = resource.getrlimit(resource.RLIMIT_FSIZE), tmp_path / "out"
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, limits[1]))
+    try:
+        answer = dedup(*tables, "--field", "text", "-o", out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert answer.exit_code == 1
+    assert f" to {out}: " in answer.stderr
+    assert not out.exists()

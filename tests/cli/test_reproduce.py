@@ -96,6 +96,20 @@ def test_an_unknown_name_among_commas_is_the_one_refused(toys):
     assert "there is no study 'toy4'" in answer.output
 
 
+@pytest.mark.parametrize("only", ["", ",", " , "])
+def test_no_name_at_all_is_not_all_of_them(toys, only):
+    answer = toys("--only", only)
+    assert answer.exit_code == 2
+    assert "names no study; there are toy2" in answer.output
+
+
+def test_a_figure_that_has_no_folder_is_refused_before_anything_runs(toys, tmp_path):
+    answer = toys("--only", "toy3", "--figure", str(tmp_path / "none" / "x.svg"))
+    assert answer.exit_code == 2
+    assert "there is no folder" in answer.output
+    assert "not run again" not in answer.output
+
+
 def test_studies_that_used_fewer_seeds_are_named(toys):
     said = toys("--seeds", "5").output
     assert "Fewer than 5 seeds, for their length: toy2 2, toy3 3; --full uses more" in said

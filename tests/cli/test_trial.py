@@ -98,6 +98,14 @@ def test_a_state_keeps_its_header(doors, tmp_path, other):
     assert "was begun with the header" in answer.stderr
 
 
+def test_a_header_that_was_found_is_told_by_its_fields(doors, tmp_path):
+    state = tmp_path / "doors.state"
+    header = next(line for line in parse(doors).stderr.splitlines() if line.startswith("header: "))
+    parse(doors, "--state", state)
+    answer = parse(doors, "--state", state, "--header", "none")
+    assert f"was begun with the {header.replace(':', '')};" in answer.stderr
+
+
 def test_a_state_without_a_header_goes_on_without_one(doors, tmp_path):
     state = tmp_path / "doors.state"
     parse(doors, "--state", state, "--header", "none")
@@ -133,6 +141,12 @@ def test_binary_input_is_told_once(tmp_path):
     assert answer.exit_code == 0
     assert answer.stderr.count("looks like binary data") == 1
     assert "binary" not in parse(content=DOORS).stderr
+
+
+def test_text_in_another_encoding_is_told(tmp_path):
+    path = tmp_path / "old.log"
+    path.write_bytes("Gerät 1 geprüft\nGerät 2 geprüft\n".encode("latin-1"))
+    assert "text that is not in UTF-8; if it is text, iconv -f LATIN1" in parse(path).stderr
 
 
 def test_one_run_at_a_time_uses_a_state(doors, tmp_path):

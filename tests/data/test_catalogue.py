@@ -8,8 +8,7 @@ from tests.data.lookalikes import lay
 
 
 def data(*arguments):
-    # A width of its own, so that no path is folded.
-    return CliRunner().invoke(cli.main, ["data", *arguments], env={"COLUMNS": "400"})
+    return CliRunner().invoke(cli.main, ["data", *arguments], env={"COLUMNS": "40"})
 
 
 def test_every_stream_is_listed_even_if_none_is_here(here):
@@ -30,7 +29,13 @@ def test_what_is_here_is_listed_with_its_place_and_its_rows(here):
     assert found["movielens"].where is None
 
 
-def test_the_table_shows_rows_and_places(here):
+def test_a_folder_that_is_not_there_is_told(here, monkeypatch):
+    assert data().stderr == ""
+    monkeypatch.setenv("DISTINCTKV_DATA", "/no/such")
+    assert data().stderr == "DISTINCTKV_DATA names /no/such, and there is no such folder\n"
+
+
+def test_in_a_pipe_the_table_shows_rows_and_places_unfolded(here):
     lay(here["data"], lookalikes.demo())
     said = data().output
     assert f"{here['data'] / 'mimic-iv-demo-2.2/hosp'}  18,087" in said

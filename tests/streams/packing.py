@@ -3,8 +3,12 @@
 import bz2
 import gzip
 import lzma
+import struct
 
 import zstandard
+
+SKIPPED = struct.pack("<2I", 0x184D2A50, 4) + b"size"  # pzstd writes such a frame before each
+
 
 PACKED = {
     "plain": bytes,

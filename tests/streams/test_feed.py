@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from distinctkv.streams.files import places
 from distinctkv.streams.files.feed import Feed
 from distinctkv.streams.files.places import Place
 from distinctkv.streams.files.unpacking import SourceError
@@ -66,6 +67,27 @@ def test_batches_are_those_of_a_feed_without_a_break(log):
 def test_a_file_that_was_read_is_not_read_again(log):
     _, feed = read(log)
     assert read(log, places=feed.places)[0] == []
+
+
+def test_of_many_files_none_is_read_again(tmp_path):
+    paths = [tmp_path / f"{number}.log" for number in range(1100)]
+    for path in paths:
+        path.write_text(f"this is {path.name}\n")
+    _, feed = read(*paths)
+    new = paths[0].with_name("new.log")
+    new.write_text("news\n")
+    assert read(*paths, new, places=feed.places)[0] == ["news"]
+
+
+def test_as_many_files_are_known_as_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "REMEMBERED", 2)
+    paths = [tmp_path / f"{number}.log" for number in range(5)]
+    for path in paths:
+        path.write_text(f"this is {path.name}\n")
+    _, feed = read(*paths)
+    assert read(*paths, places=feed.places)[0] == []
+    _, feed = read(paths[4], places=feed.places)
+    assert [place.inode for place in feed.places] == [path.stat().st_ino for path in paths[3:]]
 
 
 def test_only_what_was_added_is_read(log):

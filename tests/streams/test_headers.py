@@ -44,6 +44,12 @@ FORMATS = {
         "20171223-22:15:29:606|Step_LSC|30002312|",
         "20171223-22:15:29:615|Step_StandReportReceiver|30002312|",
     ),
+    "times without zeros": (
+        "20240103-0:7:20:44|door|17|",
+        "20240103-10:12:3:4|net|17|",
+        "20240103-9:1:5:601|door.lock|17|",
+    ),
+    "dates without zeros": ("2024-1-3 0:7:2 INFO ", "2024-11-13 10:12:13 WARN "),
     "OpenStack": (
         "nova-api.log.1.2017-05-16_13:53:08 2017-05-16 00:00:00.008 25746 INFO nova.api.server "
         "[req-38101a0b 113d3a - - -] ",

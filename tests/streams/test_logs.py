@@ -110,6 +110,21 @@ def test_there_are_as_many_values_as_wildcards():
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "template", "parameters"),
+    [
+        ("start 130:a.b.c:zone/u0a11", "start <*>:<*>:zone/<*>", ("130", "a.b.c", "u0a11")),
+        ("error on Inter-1T00:00:2:0", "error on Inter-<*>", ("1T00:00:2:0",)),
+        ("log to org.slf4j.Door by 7", "log to org.<*> by <*>", ("slf4j.Door", "7")),
+        ("\x1b[31mdisk 5 failed\x1b[0m", "disk <*> failed", ("5",)),
+        ("user <*> on 7", "user <*> on <*>", ("<*>", "7")),
+    ],
+)
+def test_values_are_those_of_the_template_however_the_line_is_cut(line, template, parameters):
+    match = LogParser().add(line)
+    assert (match.template, match.parameters) == (template, parameters)
+
+
 def test_templates_know_when_they_were_seen():
     parser = LogParser()
     parser.add_many(["start 1", "stop", "start 2", "start 3"])

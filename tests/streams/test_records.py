@@ -48,6 +48,12 @@ def test_a_text_among_vectors_is_said_to_be_one(held):
         made.add("x")
 
 
+def test_bytes_that_are_not_utf8_are_told_apart():
+    seen = Deduplicator()
+    rows = [text.encode("cp1251") for text in ("привет из Москвы", "другие в Рязани")]
+    assert [verdict.kept for verdict in seen.add_many(rows + rows)] == [True, True, False, False]
+
+
 def test_nothing_absorbs_itself():
     seen = Deduplicator()
     seen.add("one")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distinctkv.streams.files.sources import Source
 from distinctkv.streams.files.unpacking import Peeked, SourceError
-from tests.streams.packing import PACKED
+from tests.streams.packing import PACKED, SKIPPED
 
 TEXT = "".join(f"line {number}: größe {number % 7}\n" for number in range(4000)).encode()
 
@@ -75,6 +75,13 @@ def test_an_archive_with_nothing_in_it_is_damaged(opened):
     source = opened(gzip.compress(b"text")[:5])
     assert source.fill(10) == b""
     assert source.damage != ""
+
+
+def test_zst_that_begins_with_a_frame_to_skip_is_read(opened):
+    source = opened(2 * (SKIPPED + PACKED["zst"](TEXT)) + SKIPPED)
+    assert source.kind == "zst"
+    assert source.fill(2 * len(TEXT) + 1) == 2 * TEXT
+    assert source.damage == ""
 
 
 def test_zst_without_its_package_says_what_to_install(opened, monkeypatch):

@@ -1,9 +1,13 @@
-"""What is interrupted on its way is not used again, and never saved."""
+"""What is interrupted on its way is not used again, and never saved; a copy stands alone."""
+
+import copy
+from functools import partial
 
 import numpy as np
 import pytest
 
-from distinctkv.streams import Deduplicator, NoveltyDetector
+from distinctkv import Concentration
+from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
 from distinctkv.streams.dedup.records import Reader
 
 KINDS = [Deduplicator, NoveltyDetector]
@@ -89,3 +93,38 @@ def test_records_that_do_not_fit_their_slots_are_not_saved(tmp_path):
     with pytest.raises(RuntimeError, match="2 records for 3 slots"):
         made.save(tmp_path / "made")
     assert not (tmp_path / "made").exists()
+
+
+def encode(texts):
+    """The lengths of words, as rows."""
+    return np.array([[1.0, *map(len, text.split())] for text in texts])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        LogParser,
+        partial(LogParser, Concentration.fixed(0.3, 4)),
+        partial(Deduplicator, encode=encode),
+        partial(NoveltyDetector, encode=encode, budget=4),
+    ],
+)
+def test_a_copy_learns_for_itself_alone(make, tmp_path):
+    first, before, after = make(), tmp_path / "before", tmp_path / "after"
+    first.add_many(["the door opened", "the door closed"])
+    first.save(before)
+    other = copy.copy(first)
+    other.add_many([f"{'a' * n} {'b' * (9 - n)} c" for n in range(1, 9)])
+    first.save(after)
+    assert after.read_bytes() == before.read_bytes()
+    assert (other.seen, first.seen) == (10, 2)
+
+
+@pytest.mark.parametrize("kind", [Deduplicator, NoveltyDetector])
+def test_a_copy_has_the_encoder_of_the_first(kind):
+    class Model:
+        def __call__(self, texts):
+            return encode(texts)
+
+    first = kind(encode=Model())
+    assert copy.copy(first)._reader.encode is first._reader.encode

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import click
 
+from .stopping import quiet_pipe
+
+WIDE = 1000  # columns where there is no terminal, so that a path stays in one piece
+
 
 @click.group("data", invoke_without_command=True)
 @click.pass_context
@@ -19,7 +23,7 @@ def command(context: click.Context) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from ..data import catalogue
+    from ..data import catalogue, places
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("stream", "here", "rows", "licence"):
@@ -29,7 +33,13 @@ def command(context: click.Context) -> None:
         rows = f"{entry.n_rows:,}" if entry.n_rows else "-"
         here = f"{entry.where}\n{entry.note}".strip() if entry.where else absent
         table.add_row(*(Text(cell) for cell in (entry.name, here, rows, entry.licence)))
-    Console(highlight=False).print(table)
+    with quiet_pipe():
+        console = Console(highlight=False)
+        console.width = console.width if console.is_terminal else WIDE
+        console.print(table)
+    for folder in places.folders()[:-1]:
+        if not folder.is_dir():
+            click.echo(f"DISTINCTKV_DATA names {folder}, and there is no such folder", err=True)
 
 
 @command.command()

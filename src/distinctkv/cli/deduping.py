@@ -139,7 +139,9 @@ def _why(content: object, verdict: Verdict, place: dict[str, Any]) -> dict[str, 
 
 
 def _short(content: object) -> str | None:
-    return content[:SHOWN] if isinstance(content, str) else None
+    from ..streams.files.listing import valid
+
+    return valid(content[:SHOWN]) if isinstance(content, str) else None
 
 
 @contextmanager
@@ -163,36 +165,49 @@ def _open(output: Path | None, job: Job) -> Iterator[BinaryIO]:
 @contextmanager
 def _own(output: Path, job: Job) -> Iterator[BinaryIO]:
     """A file that the state has written, or says that it will; another one is refused."""
-    from ..streams.dedup.written import Written, check_unwritten, sync_folder
+    from ..streams.dedup.written import check_unwritten
 
     if job.output is None:
         check_unwritten(output)
     else:
         job.output.check(output)
-    made, length = not output.exists(), job.output.length if job.output else 0
-    with output.open("wb" if made else "r+b") as file:
-        if extra := file.seek(0, os.SEEK_END) - length:
-            click.echo(f"{output}: cut {extra:,} bytes off that came after the last save", err=True)
-        file.seek(length)
-        file.truncate()
+    made = not output.exists()
+    gone = False
+    try:
+        with output.open("wb" if made else "r+b") as file:
+            try:
+                _begin(file, output, job)
+                yield file
+            finally:
+                gone = job.disclaim()
+    finally:
+        # Closed by now: what a full disk does not take would be in the way of cutting it.
+        if gone:
+            os.truncate(output, 0)
+            if made:
+                output.unlink(missing_ok=True)
 
-        def written() -> Written:
-            file.flush()
-            os.fsync(file.fileno())
-            return Written.of(output, file.tell())
 
-        sync_folder(output.parent)
-        try:
-            if (found := written()) != job.output:
-                job.claim(found)
-            job.written = written
-            yield file
-        finally:
-            if job.disclaim():
-                file.seek(0)
-                file.truncate()
-                if made:
-                    output.unlink(missing_ok=True)
+def _begin(file: BinaryIO, output: Path, job: Job) -> None:
+    """Cut an output back to where the state was saved, and let the state know of it."""
+    from ..snapshot import sync_folder
+    from ..streams.dedup.written import Written
+
+    length = job.output.length if job.output else 0
+    if extra := file.seek(0, os.SEEK_END) - length:
+        click.echo(f"{output}: cut {extra:,} bytes off that came after the last save", err=True)
+    file.seek(length)
+    file.truncate()
+
+    def written() -> Written:
+        file.flush()
+        os.fsync(file.fileno())
+        return Written.of(output, file.tell())
+
+    sync_folder(output.parent)
+    if (found := written()) != job.output:
+        job.claim(found)
+    job.written = written
 
 
 @contextmanager

@@ -182,9 +182,11 @@ def _limit(number: float) -> float | None:
 
 
 def _text(record: Any) -> str | None:  # noqa: ANN401
+    from ..streams.files.listing import valid
+
     if isinstance(record, dict):
         record = json.dumps(record, ensure_ascii=False)
-    return record[:LONG] if isinstance(record, str) else None
+    return valid(record[:LONG]) if isinstance(record, str) else None
 
 
 def _print(found: dict[str, Any]) -> None:

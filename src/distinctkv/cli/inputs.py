@@ -160,7 +160,7 @@ def begin(
 def check_header(state: Path | None, held: Header | None, wanted: Header | None) -> None:
     """Refuse another header than that of the state."""
     if (wanted and wanted.pattern) != (held and held.pattern):
-        told = f"the header {held.pattern!r}" if held else "no header"
+        told = f"the header {', '.join(held.fields) or repr(held.pattern)}" if held else "no header"
         raise click.BadParameter(
             f"{state} was begun with {told}; leave the option out to go on with it",
             param_hint="--header",

@@ -72,6 +72,12 @@ def command(
             f"there is no study {unknown[0]!r}; there are {', '.join(studies.NAMES)}",
             param_hint="--only",
         )
+    if only and not asked:
+        raise click.BadParameter(
+            f"names no study; there are {', '.join(studies.NAMES)}", param_hint="--only"
+        )
+    if figure and not figure.absolute().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {figure.parent}", param_hint="--figure")
     need_report()
     try:
         out.mkdir(parents=True, exist_ok=True)

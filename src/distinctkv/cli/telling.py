@@ -89,8 +89,13 @@ def warnings(job: Job) -> Iterator[str]:
             f"warning: {tally.headerless:,} of {tally.lines:,} lines do not begin with the header "
             "given; check --header"
         )
-    if 2 * max(tally.nul, tally.undecodable) > tally.lines:
-        yield "warning: this looks like binary data; most lines are no text"
+    if 2 * tally.nul > tally.lines:
+        yield "warning: this looks like binary data; most lines have NUL bytes in them"
+    elif 2 * tally.undecodable > tally.lines:
+        yield (
+            "warning: this looks like binary data, or text that is not in UTF-8; "
+            "if it is text, iconv -f LATIN1 -t UTF-8, or whatever it is in, makes that of it"
+        )
 
 
 def show(found: Sequence[Row], top: int | None) -> None:

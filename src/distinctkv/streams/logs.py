@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -189,6 +190,10 @@ class LogParser:
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise snapshot.SnapshotError(f"{path} does not describe a parser: {error!r}") from error
         return parser
+
+    def __copy__(self) -> Self:
+        """A parser of its own: two that share templates would not agree on what they have seen."""
+        return copy.deepcopy(self)
 
     def __len__(self) -> int:
         """Templates held now."""

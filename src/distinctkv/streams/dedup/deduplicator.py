@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable
 from math import inf
@@ -202,6 +203,11 @@ class Deduplicator:
     def nbytes(self) -> int:
         """Bytes held for the vectors of kept records; the records themselves come on top."""
         return self._shelf.cache.nbytes
+
+    def __copy__(self) -> Self:
+        """A de-duplicator of its own, with the same encoder, which may be a large model."""
+        encode = self._reader.encode
+        return copy.deepcopy(self, {id(encode): encode})
 
     def __len__(self) -> int:
         """Records held now."""

@@ -54,7 +54,7 @@ class Text:
 
     def read(self, line: bytes, number: int) -> Raw | None:
         """What a line is; nothing, if it does not count."""
-        text = line.removesuffix(b"\r").decode("utf-8", "replace")
+        text = line.removesuffix(b"\r").decode("utf-8", "surrogateescape")
         if self._stamp is not None:
             text = self._stamp.strip([text])[0][0]
         return Raw(line, text, number)

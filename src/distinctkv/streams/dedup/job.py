@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, BinaryIO
 
 from ..files.headers import Header
-from ..files.places import Place, Trail, find
+from ..files.places import Place, Trail, find, latest
 from ..files.sources import Source, arrived, open_early
 from ..files.unpacking import SourceError
 from .cutting import TICK, Aside, batches
@@ -27,7 +27,6 @@ from .written import Written
 RECORDS = 50_000  # between two saves; more if many are kept
 PER_KEPT = 5
 PAUSE = 5.0  # seconds between two saves of what comes slowly
-REMEMBERED = 1000  # texts whose place is kept
 
 
 class Job:
@@ -158,9 +157,9 @@ class Job:
             "field": found.field,
             "header": found.columns.decode("latin-1"),
             "stamp": "auto" if found.guessing else stamp and [stamp.pattern, stamp.fields],
-            "places": [*self._places, *self._left, *here][-REMEMBERED:],
+            "places": latest([*self._places, *self._left, *here], len(self._paths)),
             "tally": asdict(self.tally),
-            "files": dict([*self._files.items()][-REMEMBERED:]),
+            "files": dict(latest([*self._files.items()], len(self._paths))),
             "output": self.output,
         }
         write_state(self.seen, self._state)

@@ -79,7 +79,7 @@ class Tables:
                         part = self._begin(schema)
             self._end(part)
         except (pyarrow.ArrowException, OSError) as error:
-            said = f"cannot take Parquet from {', '.join(self._paths)}: {error}"
+            said = f"cannot take Parquet from {', '.join(self._paths)} to {self.output}: {error}"
             raise SourceError(said) from error
         finally:
             part.abandon()

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .written import OutputError, sync_folder
+from ...snapshot import sync_folder
+from .written import OutputError
 
 MARK = b"distinctkv"  # in the metadata of a part: the job that wrote it
 

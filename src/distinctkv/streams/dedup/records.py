@@ -66,7 +66,7 @@ class Reader:
         if self._whole:
             return record
         if isinstance(record, bytes):
-            return record.decode("utf-8", "replace")
+            return record.decode("utf-8", "surrogateescape")
         if isinstance(record, str):
             return record
         if isinstance(record, Mapping):

@@ -133,4 +133,4 @@ def _closing(held: bytes, start: int, stop: int) -> int:
 
 
 def _text(cell: bytes) -> str:
-    return cell.decode("utf-8", "replace")
+    return cell.decode("utf-8", "surrogateescape")

@@ -80,14 +80,3 @@ def _tail(path: Path, length: int) -> str:
     with path.open("rb") as file:
         file.seek(max(0, length - HEAD), os.SEEK_SET)
         return digest(file.read(min(length, HEAD)))
-
-
-def sync_folder(path: Path) -> None:
-    """See to it that the names in a folder survive a loss of power."""
-    if os.name == "nt":
-        return
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from time import sleep
 
-from .places import Place, Trail, find
+from .places import Place, Trail, find, latest
 from .sources import Source, arrived, open_early
 from .splitting import Splitter, Tally
 from .unpacking import SourceError
 
 CELL = 1 << 20  # bytes of text in a batch
 TICK = 0.2  # seconds between looks at a file that is followed
-REMEMBERED = 1000  # texts whose place is kept
 Batches = Generator[list[str], None, bool]
 
 
@@ -103,7 +102,7 @@ class Feed:
         """Where to go on, for the texts that were read last and can be read again."""
         source = self._source
         here = [Place.of(source, self._trail)] if source and source.regular else []
-        return [*self._known, *self._left, *here][-REMEMBERED:]
+        return latest([*self._known, *self._left, *here], len(self.paths))
 
     @property
     def set_aside(self) -> bool:

@@ -6,13 +6,15 @@ import re
 from collections.abc import Sequence
 
 _CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?:[.,:]\d+)?(?: ?[AP]M\b)?"
+# After a date some programs leave out zeros: 2024-01-03 0:7:2.
+_LOOSE = rf"(?:\d{{1,2}}:\d{{1,2}}:\d{{1,2}}(?:[.,:]\d+)?(?: ?[AP]M\b)?|{_CLOCK})"
 _ZONE = r"(?:Z\b| ?[+-]\d\d:?\d\d\b| (?:UTC|GMT|[A-Z]{1,3}[SD]T)\b)?"
 _DAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? +)?"
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _TIMES = (
-    rf"\d{{4}}[-/.]\d\d?[-/.]\d\d?[-T_ :]+(?:{_CLOCK}|\d\d\.\d\d\.\d\d(?:\.\d+)?){_ZONE}",
-    rf"\d\d?[-/.]\d\d?(?:[-/.]\d{{2,4}})?[T_ ]+{_CLOCK}{_ZONE}",
-    rf"\d{{8}}[-T_ ]?(?:{_CLOCK}|\d{{6}}(?:[.,]\d+)?\b){_ZONE}",
+    rf"\d{{4}}[-/.]\d\d?[-/.]\d\d?[-T_ :]+(?:{_LOOSE}|\d\d\.\d\d\.\d\d(?:\.\d+)?){_ZONE}",
+    rf"\d\d?[-/.]\d\d?(?:[-/.]\d{{2,4}})?[T_ ]+{_LOOSE}{_ZONE}",
+    rf"\d{{8}}[-T_ ]?(?:{_LOOSE}|\d{{6}}(?:[.,]\d+)?\b){_ZONE}",
     rf"{_DAY}{_MONTH} +\d\d?,?(?: +\d{{4}})?,? +{_CLOCK}{_ZONE}(?: +\d{{4}}\b)?",
     rf"{_DAY}\d\d?[ /-]{_MONTH}[ /-]\d{{4}}[ :]{_CLOCK}{_ZONE}",
     rf"[IWEF]\d{{4}} {_CLOCK}",

@@ -63,3 +63,12 @@ def visible(text: str) -> str:
         return text
     text = text.replace("\t", " ")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def valid(text: str) -> str:
+    r"""Text that UTF-8 can hold: a lone surrogate, which stands for a wrong byte, becomes U+FFFD.
+
+    >>> valid("caf\udce9")
+    'caf\ufffd'
+    """
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -17,7 +17,7 @@ _MEANING = {
     "lines_total": ("counter", "Lines taken in."),
     "novelties_total": ("counter", "Templates opened or parted off, those that are gone included."),
     "forgotten_lines_total": ("counter", "Lines in templates that were evicted."),
-    "odd_lines_total": ("counter", "Lines that were not plain, by what was odd."),
+    "odd_lines_total": ("counter", "Lines that were not plain, by what was odd; none is skipped."),
     "templates": ("gauge", "Templates held."),
     "slots": ("gauge", "Slots held: templates, and words seen in them."),
     "budget_slots": ("gauge", "Slots granted."),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .sources import HEAD, Source
 
 END = (1 << 62) - 1  # an offset that no text has
+REMEMBERED = 10_000  # texts whose place is kept; more if more are named
+
+T = TypeVar("T")
 
 
 class Place(NamedTuple):
@@ -79,7 +82,9 @@ def find(source: Source, places: list[Place]) -> tuple[Source, Trail]:
 
     The place is taken out of the list.
     """
-    for place in sorted(places, key=lambda place: -place.offset):
+    heads = {n: digest(source.head[:n]) for n in {place.n_head for place in places}}
+    likely = (place for place in places if place.head == heads[place.n_head])
+    for place in sorted(likely, key=lambda place: -place.offset):
         if not place.may_fit(source):
             continue
         before = source.skip(place.offset)
@@ -89,6 +94,11 @@ def find(source: Source, places: list[Place]) -> tuple[Source, Trail]:
         source.close()
         source = Source(source.path)
     return source, Trail()
+
+
+def latest(held: Sequence[T], n_named: int) -> list[T]:
+    """What a state keeps: the last, and so at least all that a run names, with as many before."""
+    return [*held[-max(REMEMBERED, 2 * n_named) :]]
 
 
 def digest(content: bytes) -> str:

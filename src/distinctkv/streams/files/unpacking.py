@@ -141,13 +141,16 @@ class _Zst:
 
 _gzip = ("gzip", lambda inner: gzip.GzipFile(fileobj=inner))
 _bzip2 = ("bzip2", bz2.BZ2File)
+_zst = ("zst", _Zst)
 _ARCHIVES: Mapping[bytes, tuple[str, Callable[[Any], _Archive]]] = {
     b"\x1f\x8b\x08": _gzip,
     # How well it was packed, then a block or, of nothing, the end.
     **{b"BZh%d1AY&SY" % level: _bzip2 for level in range(1, 10)},
     **{b"BZh%d\x17rE8P\x90" % level: _bzip2 for level in range(1, 10)},
     b"\xfd7zXZ\0": ("xz", lzma.LZMAFile),
-    b"\x28\xb5\x2f\xfd": ("zst", _Zst),
+    b"\x28\xb5\x2f\xfd": _zst,
+    # A frame to skip comes first where zst was packed in parallel, as by pzstd.
+    **{b"%c*M\x18" % first: _zst for first in range(0x50, 0x60)},
 }
 _WIDE = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 

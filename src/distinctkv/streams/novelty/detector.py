@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterable, Mapping
 from math import inf, nan
@@ -155,6 +156,11 @@ class NoveltyDetector:
         """How records are compared, and when they are alerted."""
         past = {"quantile": self._past.share, "window": self._past.window}
         return {"similarity": self.similarity, **past, **setting(self._reader)}
+
+    def __copy__(self) -> Self:
+        """A detector of its own, with the same encoder, which may be a large model."""
+        encode = self._reader.encode
+        return copy.deepcopy(self, {id(encode): encode})
 
     def __len__(self) -> int:
         """Things known now."""

@@ -56,9 +56,12 @@ def collapse(line: str) -> str:
     >>> collapse("Took 25 ms on eth0, 0x7f3a at 2005-06-03")
     'Took 00 ms on eth0, 00 at 00-00-00'
     """
-    if "\x1b" in line:
-        line = _colours.sub("", line)
-    return _digits.sub(COLLAPSED, line)
+    return _digits.sub(COLLAPSED, uncoloured(line) if "\x1b" in line else line)
+
+
+def uncoloured(line: str) -> str:
+    """The line without what colours it on a terminal."""
+    return _colours.sub("", line)
 
 
 def glue(text: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .leaves import Leaf, Template
-from .lines import Reader
-from .spelling import values
+from .lines import Reader, uncoloured
+from .spelling import aligned, gives_back, values
 
 EXAMPLES = 3
 
@@ -33,7 +33,13 @@ class LogMatch:
 
         A line that `match` sees for the first time may have more of them than the template shows.
         """
-        return values(self._spelling, Reader().read(self._line))
+        line = uncoloured(self._line)
+        found = values(self._spelling, Reader().read(line))
+        if gives_back(self.template, found, line):
+            return found
+        # With its numbers a line may be cut in another way than without, as templates are.
+        fitting = aligned(self.template, " ".join(line.split()))
+        return found if fitting is None else fitting
 
     def __repr__(self) -> str:
         """All fields in a line."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import NamedTuple, Self
 
@@ -102,6 +102,40 @@ def values(spelling: Spelling, line: Line) -> tuple[str, ...]:
                 after = own.marks[number + 1].removesuffix(spelling.mark(number + 1))
             found.append(plain(before + own.spelt[number].replace(WILD, "") + after).strip())
     return tuple(found)
+
+
+def gives_back(template: str, found: Sequence[str], line: str) -> bool:
+    """Whether the text of a template, with these values for its wildcards, is a line.
+
+    >>> gives_back("open <*> at <*>", ("door", "7"), "open door  at 7")
+    True
+    """
+    first, *rest = template.split(WILD)
+    whole = first + "".join(map(str.__add__, found, rest))
+    return len(found) == len(rest) and whole.split() == line.split()
+
+
+def aligned(template: str, line: str) -> tuple[str, ...] | None:
+    """What stands in a line where the text of a template has wildcards; None if it does not fit.
+
+    >>> aligned("open <*> at <*>", "open my door at 7"), aligned("open <*>", "shut 7")
+    (('my door', '7'), None)
+    """
+    first, *rest = template.split(WILD)
+    if not rest:
+        return () if line == template else None
+    last = rest.pop()
+    place, end = len(first), len(line) - len(last)
+    if place > end or not line.startswith(first) or not line.endswith(last):
+        return None
+    found = []
+    for part in rest:
+        start = line.find(part, place, end)
+        if start < 0:
+            return None
+        found.append(line[place:start])
+        place = start + len(part)
+    return (*found, line[place:end])
 
 
 def _shared(ours: str, theirs: str) -> str:
