@@ -33,7 +33,7 @@ def test_slots_are_drawn_along_both_streams(pictures):
         "adaptive_real-movielens",
     ]
     assert "Fixed budget 813" in pictures[3].inline()
-    assert "b18 at most 18.0" in pictures[2].alt
+    assert "Fixed budget 18 at most 18.0" in pictures[2].alt
 
 
 def test_a_stream_that_is_not_here_is_not_drawn(seed, tmp_path):

@@ -32,8 +32,8 @@ def test_every_line_is_named(pictures):
 
 
 def test_the_words_tell_where_a_line_begins_and_ends(pictures):
-    assert "64 items, speedup speed-up: from 4.000 to 256" in pictures[0].alt
-    assert "256 items, batch cache: from 4.000 to 4.000" in pictures[1].alt
+    assert "64 items, speed-up: from 4.000 to 256" in pictures[0].alt
+    assert "256 items, cache: from 4.000 to 4.000" in pictures[1].alt
 
 
 def test_colours_follow_the_page(pictures):

@@ -30,3 +30,8 @@ def test_states_are_in_the_figure_of_bytes_alone(pictures):
 def test_every_figure_has_its_numbers_in_words(pictures):
     rival = ("Redundancy eviction", "Redundancy eviction", "Redundancy eviction", "SubGen")
     assert all(name in picture.alt for name, picture in zip(rival, pictures, strict=True))
+
+
+def test_every_sentence_of_a_caption_begins_with_a_capital(pictures):
+    sentences = [part for picture in pictures for part in picture.caption.split(". ")]
+    assert all(part[0].isupper() for part in sentences)

@@ -87,6 +87,12 @@ def test_the_reading_gives_the_measured_recall_at_the_number_of_items(tiny, line
     assert f"recency {measured:.3f}" in tiny.reading[0]
 
 
+def test_the_reading_tells_of_the_sum_that_needs_fewer_bytes(tiny):
+    wide = next(row for row in tiny.tables["bytes"] if row.name == "wide")
+    said = " and ".join(f"{wide.measures[size].mean:.3f}" for size in ("4 KiB", "8 KiB"))
+    assert f"on streams of its own, recalls {said}" in " ".join(tiny.reading)
+
+
 def test_the_reading_names_the_prior_work_of_the_same_rule(tiny):
     row = next(row for row in tiny.tables["growing"] if row.name == "subgen")
     assert row.measures["slots"].mean == pytest.approx(64, abs=0.5)

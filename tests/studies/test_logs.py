@@ -99,7 +99,7 @@ def test_the_reading_says_what_the_figures_are_not(tiny):
 
 
 def test_the_reading_names_the_command_that_leaves_out_rules(tiny):
-    assert "To leave out rules run ``python -m benchmarks.leaving``" in " ".join(tiny.reading)
+    assert "To leave out rules run `python -m benchmarks.leaving`" in " ".join(tiny.reading)
 
 
 def test_the_reading_does_not_say_that_a_threshold_matters_where_it_does_not(found):

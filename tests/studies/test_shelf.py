@@ -81,6 +81,11 @@ def test_a_run_that_dies_leaves_the_old_result(folder, seeds):
     assert (folder / "recall.json").read_text() == before
 
 
+def test_a_result_under_the_name_of_another_study_is_not_its(folder):
+    shutil.copy(folder / "recall.json", folder / "kmeans.json")
+    assert list(shelf.held(folder)) == ["recall"]
+
+
 def test_all_results_of_a_folder_are_held_by_their_study(folder):
     assert list(shelf.held(folder)) == ["recall"]
     (folder / "recall.json").write_text("{}")

@@ -135,8 +135,8 @@ def gains_by_rival(axes: Axes, result: Result) -> None:
 def along(result: Result, case: Case) -> Picture:
     """Slots along a stream."""
     series = {line.name: line for line in result.series}
-    most = {name: max(series[f"{case.name}_{name}"].y) for name in ("demand", *case.drawn)}
-    said = "; ".join(f"{name} at most {number(slots)}" for name, slots in most.items())
+    drawn = [series[f"{case.name}_{name}"] for name in ("demand", *case.drawn)]
+    said = "; ".join(f"{line.label} at most {number(max(line.y))}" for line in drawn)
     return Picture(
         f"adaptive_real-{case.name}",
         f"Slots held along {case.label}, the mean over keys. Shade: distinct items in the window, "

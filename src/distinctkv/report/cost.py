@@ -25,7 +25,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
     def told(*names: str) -> str:
         """The first and the last number of every line of these names."""
         return "; ".join(
-            f"{line.label}, {_kind(line).replace('.', ' ')}: from "
+            f"{line.label}, {_kind(line).rpartition('.')[2]}: from "
             f"{number(line.y[0])} to {number(line.y[-1])}"
             for line in result.series
             if _kind(line) in names

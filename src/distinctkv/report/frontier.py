@@ -64,7 +64,7 @@ def pictures(result: Result) -> tuple[Picture, ...]:
         ),
         Picture(
             "frontier-bytes",
-            "Recall against bytes held; the cache has counters and room to grow. random "
+            "Recall against bytes held; the cache has counters and room to grow. Random "
             "projections count. Black: states, and HAM, a state that keeps tokens beside. The sum "
             "grows by wider keys, on streams of their own.",
             "Recall against bytes, bytes on a log scale. "

@@ -226,10 +226,12 @@ def weighing(curves: Curves) -> str:
         theirs, ours = best.at(size, "bytes").mean(), curves["dp"].at(size, "bytes").mean()
         return f"in {size:,} bytes {best.sweep.label} {theirs:.3f} and the cache {ours:.3f}"
 
+    wide = " and ".join(f"{curves['wide'].at(size, 'bytes').mean():.3f}" for size in BYTES[:2])
     bare = 4 * TASK.n_items * (TASK.width + 1)
     return (
         "By bytes, random projections and counters included, the best rival recalls "
-        f"{'; '.join(map(at, BYTES))}. {TASK.n_items} keys and labels and nothing else are "
+        f"{'; '.join(map(at, BYTES))}. A plain sum of wider keys, on streams of its own, "
+        f"recalls {wide} in the first two. {TASK.n_items} keys and labels and nothing else are "
         f"{bare:,} bytes, and {at(bare)}; the cache of {TASK.n_items} slots held "
         f"{curves['dp'].found['bytes'][TAUS.index(TAU)].mean():,.0f} here, with one-hot values and "
         "counters. A state does not grow: as with a budget, whoever sets its size has to know how "

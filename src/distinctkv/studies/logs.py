@@ -109,7 +109,7 @@ def reading(found: Found) -> tuple[str, ...]:
         f"in at least {same:g} of {systems:g} systems.",
         "What these figures are not: an estimate for a system that we have not seen. The parser's "
         "rules, by which a word is a value, were written with these systems in view. "
-        f"{numbers_left_out(found)}To leave out rules run ``python -m benchmarks.leaving``, which "
+        f"{numbers_left_out(found)}To leave out rules run `python -m benchmarks.leaving`, which "
         "chooses them on some systems and measures on the others; its figures are not in this "
         "study.",
         "Each log is a sample of 2,000 lines. Parsers that are tuned for each system are not here.",

@@ -43,7 +43,8 @@ def find(name: str, seeds: Sequence[int], scale: Scale, folder: Path) -> Result 
     most = settings.get("seeds_used")
     used = tuple(seeds)[: most if isinstance(most, int) else None]
     same = (
-        result.versions == versions()
+        result.study == name
+        and result.versions == versions()
         and result.seeds in (used, tuple(seeds))
         and result.settings == settings
     )
@@ -58,7 +59,7 @@ def held(folder: Path) -> dict[str, Result]:
             result = Result.from_json((folder / f"{name}.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if result.versions == versions():
+        if result.study == name and result.versions == versions():
             found[name] = result
     return found
 
