@@ -249,10 +249,11 @@ def test_a_worker_that_still_writes_does_not_hide_why_it_failed(monkeypatch, tmp
     def still_written(*args: object, **kwargs: object) -> None:
         raise OSError(errno.ENOTEMPTY, "a part came in meanwhile")
 
-    with monkeypatch.context() as patch, pytest.raises(ShardError, match="nan"):
-        patch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with monkeypatch.context() as patch:
         patch.setattr(os, "rmdir", still_written)
-        build([np.eye(3), np.full((2, 3), np.nan)], make)
+        with pytest.raises(ShardError, match="nan"):
+            build([np.eye(3), np.full((2, 3), np.nan)], make)
 
 
 def test_what_cannot_be_sent_to_a_process_is_refused():
