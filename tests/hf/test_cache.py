@@ -1,9 +1,11 @@
 """What a cache does in the hands of generate and of plain forward passes."""
 
 import copy
+from io import BytesIO
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache
 
 from distinctkv.hf import CAREFUL, CropError, PositionError, distinct_cache
@@ -63,6 +65,29 @@ def test_a_context_in_chunks_never_holds_more_than_slots_and_a_chunk(tiny, text)
     assert cache.get_seq_length() == 720
     assert sizes[-1] < 1.2 * sizes[3]  # three times the tokens
     assert sizes[-1] < cache.summary().full / 5
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers of a tensor that is made meanwhile."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple | list) else [made]:
+            self.most = max(self.most, one.numel() if isinstance(one, torch.Tensor) else 0)
+        return made
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_chunk_after_a_long_text_takes_no_more_memory_than_after_a_short_one(tiny, text, told):
+    cache, most = distinct_cache(tiny, budget=40), []
+    for number in range(1, 41):
+        mask = {"attention_mask": torch.ones(1, 120 * number)} if told else {}
+        with Largest() as largest:
+            run(tiny, text, cache, **mask)
+        most.append(largest.most)
+    assert most[-1] == most[2]
 
 
 def test_generate_can_cut_the_prefill_into_chunks(tiny, text):
@@ -152,6 +177,23 @@ def test_streams_can_be_selected_and_repeated(tiny, padded):
     got = run(tiny, ids[[0, 0, 2, 2], -1:], cache, attention_mask=longer)
     assert torch.equal(got[0], got[1])
     assert not torch.equal(got[0], got[2])
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_a_choice_among_another_number_of_streams_is_refused(tiny, text, n):
+    cache = distinct_cache(tiny, threshold=1.0)
+    tiny(text.repeat(3, 1), past_key_values=cache)
+    with pytest.raises(ValueError, match=f"says yes or no to {n} streams, the cache holds 3"):
+        cache.batch_select_indices(torch.ones(n, dtype=torch.bool))
+    assert cache.n_streams == 3
+
+
+def test_a_pickle_would_take_the_model_along_and_is_refused(tiny, text):
+    cache = distinct_cache(tiny, threshold=1.0)
+    for _ in range(2):
+        with pytest.raises(TypeError, match=r"write it to a file with cache\.save"):
+            torch.save(cache, BytesIO())
+        tiny(text, past_key_values=cache)
 
 
 def test_cropped_tokens_leave_no_trace_in_the_logits(tiny, text):

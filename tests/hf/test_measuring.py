@@ -19,7 +19,8 @@ def by_layer(cache):
         queries = torch.cat(layer.asked, 2)
         B = len(layer.positions)
         one = Moments.zero(B, layer.values.shape[1], queries.shape[-1], queries.device)
-        turned = layer.rotary.unrotate(queries, layer.positions[:, None])
+        where = layer.positions[:, None], layer.real[:, None]
+        turned = layer.rotary.unrotate_queries(queries, *where)
         one.add(turned, layer.values, layer.real, layer.scaling)
         found.append(one)
     return found

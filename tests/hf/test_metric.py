@@ -119,6 +119,15 @@ def test_a_metric_of_other_rotary_frequencies_is_refused(seed, metric):
         distinct_cache(model, metric=metric)
 
 
+def test_a_metric_of_a_model_that_stretches_what_it_turns_is_refused(seed, metric):
+    model = build(seed)
+    model.model.rotary_emb.attention_scaling = 1.5
+    with pytest.raises(
+        WrongModelError, match="other rotary frequencies, or another attention_factor"
+    ):
+        distinct_cache(model, metric=metric)
+
+
 def test_a_metric_serves_its_model_in_float16_where_frequencies_are_small(seed, text):
     slow = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e7}}
     metric = calibrate(build(seed, head_dim=128, **slow), [text, text])
@@ -159,6 +168,20 @@ def test_texts_need_a_tokenizer_and_there_must_be_some(tiny):
         calibrate(tiny, [torch.tensor([3]), torch.arange(2, 6)])
     with pytest.raises(ValueError, match="has no tokens; leave it out"):
         calibrate(tiny, [torch.zeros(0, dtype=torch.int64)])
+
+
+def test_calibrating_makes_no_logits(tiny, text):
+    made = []
+    hook = tiny.lm_head.register_forward_hook(lambda module, given, out: made.append(out.shape))
+    calibrate(tiny, [text])
+    hook.remove()
+    assert not made
+
+
+@pytest.mark.parametrize("wrong", [None, [3, 4], {"input_ids": torch.ones(1, 9)}])
+def test_what_is_neither_a_text_nor_tokens_is_named(tiny, wrong):
+    with pytest.raises(TypeError, match=f"got a {type(wrong).__name__}"):
+        calibrate(tiny, [wrong])
 
 
 def test_texts_go_through_the_tokenizer(tiny, text, metric):

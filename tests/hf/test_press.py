@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 from copy import deepcopy
+from io import BytesIO
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from distinctkv.hf.attention import NAME, attention
 from distinctkv.hf.errors import (
     BrokenForwardError,
     CropError,
+    MaskError,
     PositionError,
     UnsupportedModelError,
     WrongModelError,
@@ -120,6 +122,57 @@ def test_positions_that_stay_where_they_are_are_refused_after_a_press(pressed, t
     padded = torch.tensor([[120, 121, 122], [120, 120, 121]])  # as a question is with padding
     with pytest.raises(PositionError, match="or do not grow"):
         model(tokens, past_key_values=plain, position_ids=padded)
+
+
+def hidden(columns, *places):
+    """A mask over so many columns that hides these of the first stream."""
+    mask = torch.ones(2, columns, dtype=torch.long)
+    mask[0, list(places)] = 0
+    return mask
+
+
+@pytest.mark.parametrize("places", [[-1], [-2], [0], [7], range(-3, 0)])
+def test_a_mask_that_hides_tokens_is_refused_after_a_press(pressed, text, places):
+    model, plain, want = pressed
+    tokens = torch.cat((text, text.flip(1)))[:, :3]
+    given = {"past_key_values": plain, "position_ids": torch.tensor([[120, 121, 122]])}
+    mask = hidden(plain.get_seq_length() + 3, *places)
+    with pytest.raises(MaskError, match="leave attention_mask out"):
+        model(tokens, attention_mask=mask, **given)
+    got = model(tokens[:, :1], past_key_values=plain, position_ids=AT).logits
+    assert torch.equal(got, want)
+
+
+@pytest.mark.parametrize("more", [0, 60])
+def test_a_mask_that_hides_nothing_is_a_mask_after_a_press(pressed, text, more):
+    model, plain, want = pressed
+    tokens = torch.cat((text, text.flip(1)))[:, :1]
+    mask = hidden(plain.get_seq_length() + 1 + more)
+    got = model(tokens, attention_mask=mask, past_key_values=plain, position_ids=AT).logits
+    assert torch.equal(got, want)
+
+
+def test_generate_with_padding_longer_than_what_is_pressed_is_generate_alone(seed, text):
+    model = build(seed)
+    short = text[:, -20:]
+    ids = torch.cat((text, torch.cat((torch.zeros_like(text[:, :100]), short), 1)))
+    mask = (torch.arange(120) >= torch.tensor([[0], [100]])).long()
+    answers = []
+    for given in ({"input_ids": ids, "attention_mask": mask}, {"input_ids": short}):
+        with DistinctPress(threshold=4.0, recent=4)(model):
+            out = model.generate(**given, past_key_values=DynamicCache(), max_new_tokens=8)
+        answers.append(out[-1, -8:])
+    assert torch.equal(*answers)
+
+
+def test_a_copy_of_a_pressed_cache_answers_the_same_and_a_pickle_is_refused(pressed, text):
+    model, plain, want = pressed
+    tokens = torch.cat((text, text.flip(1)))[:, :1]
+    for cache in (deepcopy(plain), plain):
+        got = model(tokens, past_key_values=cache, position_ids=AT).logits
+        assert torch.equal(got, want)
+        with pytest.raises(TypeError, match="a cache belongs to its model"):
+            torch.save(cache, BytesIO())
 
 
 def test_tokens_can_be_taken_back_after_a_press(pressed, text):

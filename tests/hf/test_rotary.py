@@ -5,7 +5,7 @@ import torch
 import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from distinctkv.hf import DistinctCache, PositionError, distinct_cache
+from distinctkv.hf import DistinctCache, PositionError, calibrate, distinct_cache
 from distinctkv.hf.anatomy import Anatomy
 from tests.hf.models import build
 from tests.hf.turned import turned
@@ -61,6 +61,24 @@ def test_keys_before_rotation_come_back(seed, kind, text):
     back = cache.anatomy.rotary.unrotate(keys, positions)
     want = before[0].view(text.shape[1], *keys.shape[::2]).transpose(0, 1)
     torch.testing.assert_close(back, want, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["llama", "phi3"])
+def test_a_distance_is_the_error_in_a_logit_where_rotation_stretches_keys_and_queries(
+    seed, text, kind
+):
+    turned = torch.arange(8) < (4 if kind == "phi3" else 8)  # it turns half of a key
+    model = build(seed, kind)
+    model.model.rotary_emb.attention_scaling = 1.5  # as yarn and longrope have
+    attention, asked = model.model.layers[0].self_attn, []
+    project = attention.qkv_proj if kind == "phi3" else attention.q_proj
+    project.register_forward_hook(lambda module, given, out: asked.append(out[0, :, :32]))
+    scale = calibrate(model, [text]).scales([0], 1, torch.device("cpu"))
+    gap = torch.randn(2, 1, 8, generator=torch.Generator().manual_seed(seed))
+    far = scale.features(gap, torch.zeros(2, 1, 8)).square().sum(-1)[:, 0]
+    queries = asked[0].view(-1, 2, 2, 8) * torch.where(turned, 1.5**2, 1.0)
+    logits = attention.scaling * torch.einsum("lhgd,hd->lhg", queries, gap[:, 0])
+    torch.testing.assert_close(far, logits.square().mean((0, 2)), rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -153,3 +171,13 @@ def test_a_file_of_other_frequencies_is_refused_at_once_or_at_the_next_pass(tmp_
         wrong.model.rotary_emb.inv_freq.mul_(0.5)
         with pytest.raises(PositionError, match=f"of rope type '{other}'"):
             wrong(text, past_key_values=DistinctCache.load(path, wrong))
+
+
+def test_a_file_of_keys_that_were_stretched_otherwise_is_refused(tmp_path, seed, text):
+    model, path = build(seed), tmp_path / "cache.safetensors"
+    cache = distinct_cache(model, 1.0)
+    model(text, past_key_values=cache)
+    cache.save(path)
+    model.model.rotary_emb.attention_scaling = 1.5
+    with pytest.raises(PositionError, match=r"attention_factor was 1\.0 .* has 1\.5"):
+        DistinctCache.load(path, model)

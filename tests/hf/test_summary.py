@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import DynamicCache
 
-from distinctkv.hf import distinct_cache
+from distinctkv.hf import CAREFUL, distinct_cache
 from distinctkv.hf.figure import draw
 
 
@@ -73,6 +73,13 @@ def test_a_cache_prints_as_one_line(tiny, text):
         f"DistinctCache(kept=0.5: 2 streams of 120 tokens in {slots:.1f} slots a head and 8 "
         f"outside, {cache.nbytes:,} bytes)"
     )
+
+
+def test_a_cache_prints_the_care_that_was_asked_for(tiny):
+    told = "importance=0.25, horizon=512, attended=True"
+    assert repr(CAREFUL) == f"Care({told})"
+    cache = distinct_cache(tiny, kept=0.5, care=CAREFUL)
+    assert repr(cache).startswith(f"DistinctCache(kept=0.5, care=Care({told}): 0 tokens")
 
 
 def test_a_cache_of_no_streams_prints_too(tiny, text):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import warnings
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..extras import install
-from . import chat_model, chat_text
-from .chat_progress import bar, status
+from . import chat_model, chat_text, chat_turns
+from .chat_progress import status
 from .chat_sizes import BUDGET, KEPT, THRESHOLD
 from .kinds import TALK, kind_of
 from .locking import alone
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(path_type=Path)
+CHUNK = 512  # tokens that are read at a time
 # What an error of the library says to Python, as a shell says it.
 SPELLING = {
     "use a DynamicCache for it": "name another model",
@@ -51,9 +53,7 @@ SPELLING = {
 @click.option(
     "--tokens", type=click.IntRange(1), default=256, show_default=True, help="Most of an answer."
 )
-@click.option(
-    "--chunk", type=click.IntRange(1), default=512, show_default=True, help="Tokens read at a time."
-)
+@click.option("--chunk", type=click.IntRange(1), help="Tokens read at a time; 512 unless told.")
 def command(
     model: Path,
     threshold: float | None,
@@ -63,7 +63,7 @@ def command(
     context: Path | None,
     state: Path | None,
     tokens: int,
-    chunk: int,
+    chunk: int | None,
 ) -> None:
     """Talk with a language model about a file, however long.
 
@@ -75,10 +75,15 @@ def command(
     The cache does not lengthen what a model can take in: beyond the tokens that it was made for
     (max_position_embeddings in its config.json) its answers are not to be trusted, and a warning
     says so before the file is read.
+
+    Ctrl-C while the file is read ends it after the chunk, if there is a --state: name both again,
+    and it is read on from there, as if nothing had been. On a terminal Ctrl-C in an answer ends the
+    answer. Twice, it ends the command at once.
     """
     size = {"threshold": threshold, "kept": kept, "budget": budget}
     begun = state is not None and state.exists()
-    _check(state if begun else None, {"context": context, **size, "careful": careful or None})
+    given = {"context": context, **size, "careful": careful or None}
+    rest = _check(state if begun else None, given, chunk)
     chat_model.check(model)
     text = None if context is None else chat_text.context(context)
     with quiet_pipe(), told(), alone(state):
@@ -91,28 +96,31 @@ def command(
         if begun:
             click.echo(f"the talk goes on: {status(talk)}", err=True)
         warned = False
-        with _stopped(state):
+        with _stopped(state, talk):
             if text is not None:
-                warned = _read(talk, text, chunk)
-                if state is not None:
-                    talk.cache.save(state)
-            warned = warned or _outgrown(talk, talk.cache.get_seq_length())
+                size_of = chunk or rest.get("chunk", CHUNK)
+                warned = chat_turns.read(talk, text, size_of, state)
+            warned = warned or chat_turns.outgrown(talk, talk.cache.get_seq_length())
             for question in chat_text.questions():
-                _answer(talk, question, tokens)
+                killed = chat_turns.answer(talk, question, tokens)
                 if state is not None:
                     talk.cache.save(state)
-                warned = warned or _outgrown(talk, talk.cache.get_seq_length())
+                if killed:
+                    sys.exit(killed)
+                warned = warned or chat_turns.outgrown(talk, talk.cache.get_seq_length())
     click.echo(status(talk), err=True)
 
 
 @contextmanager
-def _stopped(state: Path | None) -> Iterator[None]:
+def _stopped(state: Path | None, talk: Talk) -> Iterator[None]:
     """When the user stops it, say what is left."""
     try:
         yield
     except KeyboardInterrupt:
         there = state is not None and state.exists()
         left = f"{state} holds the talk up to its last answer" if there else "nothing was kept"
+        if there and talk.unread:
+            left = f"{state} holds the context as far as it was saved"
         click.echo(f"\nstopped; {left}", err=True)
         raise
 
@@ -144,21 +152,47 @@ def _in_a_shell(said: str) -> str:
     return re.sub(r"\b(threshold|kept|budget)=", r"--\1 ", said)
 
 
-def _check(begun: Path | None, given: dict[str, Any]) -> None:
-    """Refuse a state that is no talk, and what a talk that was begun has already."""
+def _check(begun: Path | None, given: dict[str, Any], chunk: int | None) -> dict[str, Any]:
+    """Refuse a state that is no talk, and what a talk that was begun has already.
+
+    What the talk says of a context that it has not read to its end, if there is one.
+    """
     ways = [f"--{name}" for name in ("threshold", "kept", "budget") if given[name] is not None]
     if len(ways) > 1:
         raise click.UsageError(f"a cache is sized in one way, got {' and '.join(ways)}; choose one")
     if begun is None:
-        return
+        return {}
     _check_state(begun)
+    rest = _unread(begun)
+    if rest and given["context"] is None:
+        raise click.UsageError(
+            f"{begun} holds a talk whose context ({rest['tokens']:,} tokens) was not read to its "
+            "end; name it with --context to read the rest, or name another --state to begin anew"
+        )
+    if rest and chunk not in (None, rest["chunk"]):
+        raise click.BadParameter(
+            f"{begun} was read in chunks of {rest['chunk']}, got {chunk}; leave --chunk out to go "
+            "on as if nothing had been",
+            param_hint="--chunk",
+        )
     for name, value in given.items():
-        if value is not None:
+        if value is not None and not (rest and name == "context"):
             raise click.BadParameter(
                 f"{begun} holds a conversation that was begun; leave --{name} out to go on with "
                 "it, or name another file to begin anew",
                 param_hint=f"--{name}",
             )
+    return rest
+
+
+def _unread(state: Path) -> dict[str, Any]:
+    """What a talk says of a context that was not read to its end, before any model is there."""
+    from safetensors import safe_open
+
+    with safe_open(state, framework="np") as file:
+        told = json.loads(file.metadata()["distinctkv"])["state"]
+    found: dict[str, Any] = told.get("notes", {}).get("reading", {})
+    return found
 
 
 def _check_state(path: Path) -> None:
@@ -188,48 +222,3 @@ def _begin(folder: Path, state: Path | None, size: dict[str, Any], careful: bool
         return Talk(model, tokenizer, DistinctCache.load(state, model))
     care = CAREFUL if careful else None
     return Talk(model, tokenizer, distinct_cache(model, **size, care=care))
-
-
-def _read(talk: Talk, text: str, chunk: int) -> bool:
-    """Take in the text; whether it is more than the model was made for."""
-    steps = talk.read(text, chunk)
-    with bar(talk):
-        none, total = next(steps)
-    click.echo(f"{total:,} tokens to read", err=True)
-    outgrown = _outgrown(talk, total)
-    with bar(talk) as advance:
-        advance(none, total)
-        for done, _ in steps:
-            advance(done, total)
-    click.echo(status(talk), err=True)
-    return outgrown
-
-
-def _outgrown(talk: Talk, tokens: int) -> bool:
-    """Whether so many tokens are more than the model was made for; it is told."""
-    longest = getattr(talk.model.config, "max_position_embeddings", None)
-    if not longest or tokens <= longest:
-        return False
-    click.echo(
-        f"warning: the talk comes to {tokens:,} tokens, the model was made for {longest:,}; do not "
-        "trust its answers from there on",
-        err=True,
-    )
-    return True
-
-
-def _answer(talk: Talk, question: str, tokens: int) -> None:
-    pieces = talk.ask(question, tokens)
-    if not sys.stdout.isatty():
-        click.echo(" ".join("".join(pieces).split()))
-        sys.stdout.flush()
-        return
-    from rich.console import Console, Group
-    from rich.live import Live
-    from rich.text import Text
-
-    said = ""
-    with Live(console=Console(), refresh_per_second=8) as live:
-        for piece in pieces:
-            said += piece
-            live.update(Group(Text(said), Text(status(talk), style="dim")))

@@ -66,6 +66,11 @@ def _content(path: Path) -> tuple[bytes, str]:
     return content, source.damage
 
 
+def typed() -> bool:
+    """Whether somebody types the questions."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
 def questions() -> Iterator[str]:
     """Lines of standard input that are not empty; on a terminal up to an empty one."""
     if sys.stdin is None:
@@ -73,11 +78,11 @@ def questions() -> Iterator[str]:
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
     while True:
-        if sys.stdin.isatty():
+        if typed():
             click.echo("\n> ", err=True, nl=False)
         line = sys.stdin.readline()
         if not line.strip():
-            if line and not sys.stdin.isatty():
+            if line and not typed():
                 continue
             return
         if ODD in line:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from .belonging import Belonging
 from .errors import UnsupportedModelError, WrongModelError
 from .rotary import Rotary
 from .weights import Look, difference, look
@@ -20,7 +21,7 @@ KNOWN = ("gemma", "llama", "mistral", "phi3", "qwen2", "qwen3")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Anatomy:
+class Anatomy(Belonging):
     """A model's attention modules in order, its rotary settings, and its sizes by name."""
 
     model: nn.Module  # without its head
@@ -28,10 +29,6 @@ class Anatomy:
     rotary: Rotary
     config: Any
     sizes: dict[str, Any]
-
-    def __deepcopy__(self, memo: object) -> Anatomy:
-        """Shared by all copies of a cache: it belongs to the model."""
-        return self
 
     @property
     def heads(self) -> int:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from . import masking
 from .errors import UnsupportedModelError, WrongModelError
 from .slots import Slots
 
@@ -62,10 +63,9 @@ class Handed:
 def prepare(model: PreTrainedModel) -> None:
     """Tell a model to attend through us; with any other cache this is sdpa."""
     from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register(NAME, attention)
-    AttentionMaskInterface.register(NAME, sdpa_mask)
+    AttentionMaskInterface.register(NAME, masking.mask)
     if model.config._attn_implementation != NAME:
         model.set_attn_implementation(NAME)
     if model.config._attn_implementation != NAME:

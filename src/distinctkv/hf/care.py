@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import inf
 from numbers import Real
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ HORIZON: float | None = None  # unless told
 OWN: tuple[type, ...] = (int, float)  # numbers that files know
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Care:
     """Ways to merge less where merging costs more; all are off unless set.
 
@@ -76,6 +76,15 @@ class Care:
                 "of a slot alike"
             )
         own_numbers(self)
+
+    def __repr__(self) -> str:
+        """What is set.
+
+        >>> Care(cap=8)
+        Care(cap=8)
+        """
+        told = ((part.name, getattr(self, part.name), part.default) for part in fields(self))
+        return f"Care({', '.join(f'{n}={value!r}' for n, value, off in told if value != off)})"
 
     @property
     def weighs(self) -> bool:

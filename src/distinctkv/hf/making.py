@@ -91,7 +91,7 @@ def calibrate(
         n_tokens += ids.shape[1]
         cache = DistinctCache(anatomy, Plan(kept=1.0))
         cache.observes = True
-        model(ids, past_key_values=cache, use_cache=True)
+        anatomy.model(ids, past_key_values=cache, use_cache=True)  # no logits of every token
         seen = [layer.moments for layer in cache.layers if layer.moments is not None]
         total = seen if total is None else [a.plus(b) for a, b in zip(total, seen, strict=True)]
     if total is None:
@@ -104,12 +104,15 @@ def calibrate(
     return Metric.of(total, anatomy)
 
 
-def _ids(text: str | Tensor, tokenizer: Any) -> Tensor:  # noqa: ANN401
+def _ids(text: object, tokenizer: Any) -> Tensor:  # noqa: ANN401
     if isinstance(text, Tensor):
         return text.reshape(1, -1)
+    if not isinstance(text, str):
+        kind = type(text).__name__
+        raise TypeError(f"a text must be a string or a tensor of token ids, got a {kind}")
     if tokenizer is None:
         raise TypeError(
-            "texts are strings and there is no tokenizer; give tokenizer=, or token ids"
+            "texts are strings and there is no tokenizer; give tokenizer=, or tensors of token ids"
         )
     ids: Tensor = tokenizer(text, return_tensors="pt")["input_ids"]
     return ids

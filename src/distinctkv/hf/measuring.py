@@ -80,7 +80,7 @@ def _moments(
     if queries[0].is_cuda and find_spec("triton") is not None:
         from . import gathering
 
-        cos, sin = rotary.turns(positions)
+        cos, sin = rotary.query_turns(positions)
         if gathering.takes(queries[0], cos):
             with torch.cuda.device(real.device):
                 moments, squares = gathering.sums(queries, values, cos, sin, real)
@@ -97,7 +97,7 @@ def _products(queries: list[Tensor], rotary: Rotary, positions: Tensor, real: Te
     for start in range(0, query.shape[3], step):
         part = slice(start, start + step)
         where = positions[:, None, part], real[:, None, part]
-        total = total + products(rotary.unrotate(query[..., part, :], *where))
+        total = total + products(rotary.unrotate_queries(query[..., part, :], *where))
     assert isinstance(total, Tensor)
     return total
 

@@ -158,8 +158,8 @@ class Metric:
         made_for, now = self.identity.get("frequencies"), anatomy.rotary.mark()
         if made_for and now and not _near(made_for, now):
             raise WrongModelError(
-                "this metric is for a model with other rotary frequencies, whose queries are "
-                "others; calibrate one for this model"
+                "this metric is for a model with other rotary frequencies, or another "
+                "attention_factor, whose queries are others; calibrate one for this model"
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -36,8 +36,15 @@ class Moving(Holding):
         self._select(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep some streams."""
-        self._select(indices.nonzero()[:, 0] if indices.dtype == torch.bool else indices)
+        """Keep some streams, by their numbers or by a yes or no to each."""
+        if indices.dtype == torch.bool:
+            if self.is_initialized and indices.shape != (self.n_streams,):
+                raise ValueError(
+                    f"the choice says yes or no to {indices.numel()} streams, the cache holds "
+                    f"{self.n_streams}; give one for each, or the numbers of those to keep"
+                )
+            indices = indices.nonzero()[:, 0]
+        self._select(indices)
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each stream."""

@@ -114,5 +114,5 @@ def press(distinct: DistinctCache, plain: DynamicCache) -> None:
             values = torch.cat((torch.stack([part.values for part in parts]), values), 2)
             added = torch.cat((logs, added), 2)
         plain.update(keys[:, :, :0], values[:, :, :0], index)  # so that there is a layer
-        last, outside = distinct.streams.last, layer.outside
-        plain.layers[index] = Pressed(distinct.anatomy, keys, values, added, last, outside)
+        streams, outside = distinct.streams, layer.outside
+        plain.layers[index] = Pressed(distinct.anatomy, keys, values, added, streams, outside)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from math import inf
 from typing import Any
 from weakref import ref
@@ -16,10 +17,19 @@ from transformers.masking_utils import sdpa_mask
 
 from .anatomy import Anatomy
 from .attention import registered, stock, visible
-from .errors import CropError, PositionError, UnsupportedModelError
+from .belonging import Belonging
+from .errors import CropError, MaskError, PositionError, UnsupportedModelError
+from .streams import Streams
 
 NAME = "distinctkv-press"
 MARK = "_distinctkv_pressed"  # on keys that a pressed layer gives: which layer that is
+
+
+class Owner(Belonging):
+    """The layer that gave some keys, as long as it is there."""
+
+    def __init__(self, layer: Pressed) -> None:
+        self.layer = ref(layer)
 
 
 class Pressed(DynamicLayer):  # type: ignore[misc]
@@ -34,13 +44,13 @@ class Pressed(DynamicLayer):  # type: ignore[misc]
         keys: Tensor,
         values: Tensor,
         added: Tensor,
-        last: Tensor,
+        streams: Streams,
         outside: int,
     ) -> None:
         super().__init__()
         self.anatomy = anatomy
         self.added = added  # (B, H, S); no columns once all was cut off
-        self.last = last  # (B,), the last position of each stream that was pressed
+        self.streams = copy(streams)  # as they were pressed
         self.outside = outside  # newest columns of S that are tokens
         super().update(keys, values)
 
@@ -57,7 +67,7 @@ class Pressed(DynamicLayer):  # type: ignore[misc]
             )
         keys, values = super().update(key_states, value_states, *args, **kwargs)
         if pressed:
-            setattr(keys, MARK, ref(self))
+            setattr(keys, MARK, Owner(self))
         return keys, values
 
     def reset(self) -> None:
@@ -92,25 +102,53 @@ class Pressed(DynamicLayer):  # type: ignore[misc]
                 "of them were tokens: the others are slots, of tokens all over the text; press "
                 "the context again"
             )
-        self.added, self.last = self.added[:, :, :left], self.last - lost
+        self.added = self.added[:, :, :left]
+        self.streams.last = self.streams.last - lost
         self.outside -= min(lost, self.outside)
 
     def _select(self, streams: Tensor) -> None:
         if self.added.shape[2]:
             self.added = self.added[streams.to(self.added.device)]
-            self.last = self.last[streams.to(self.last.device)]
+            self.streams.select(streams)
 
-    def check(self, positions: Tensor | None, length: int) -> None:
-        """Refuse tokens that stand where the pressed ones do, and forget them."""
-        if positions is None:
-            return
-        positions = positions.to(self.last.device).expand(len(self.last), length)
-        if bool((positions <= torch.cat((self.last[:, None], positions[:, :-1]), 1)).any()):
+    def check(self, positions: Tensor | None, mask: Tensor | None, length: int) -> None:
+        """Refuse tokens that cannot stand there, or do not see all before them; forget them."""
+        try:
+            if positions is not None:
+                self._check_positions(positions, length)
+            if mask is not None:
+                self._check_mask(mask, length)
+        except ValueError:
             self.crop(-length)
+            raise
+
+    def _check_positions(self, positions: Tensor, length: int) -> None:
+        last = self.streams.last
+        positions = positions.to(last.device).expand(len(last), length)
+        if bool((positions <= torch.cat((last[:, None], positions[:, :-1]), 1)).any()):
             raise PositionError(
                 f"new tokens begin at positions {positions[:, 0].tolist()}, or do not grow, after "
-                f"a context that ends at {self.last.tolist()}: a pressed cache has fewer columns "
+                f"a context that ends at {last.tolist()}: a pressed cache has fewer columns "
                 "than it has read tokens, and models count columns; give position_ids that go on"
+            )
+
+    def _check_mask(self, mask: Tensor, length: int) -> None:
+        """What padding there is was told when the context was pressed; no mask changes it."""
+        columns = torch.arange(self.get_seq_length(), device=mask.device)
+        fits = mask.dtype == torch.bool and mask.shape[-2:] == (length, len(columns))
+        if fits:
+            hidden = (~mask[:, 0, -1]).sum(1)
+            pads = self.streams.pads.to(mask.device).clamp(max=len(columns))
+            known = (hidden == 0) | (hidden == pads)
+            causal = columns <= columns[-length:, None]
+            want = causal & (columns >= hidden[:, None, None])
+            # Older transformers count tokens, not columns, and so let tokens see later ones.
+            fits = bool(known.all() and ((mask & causal) == want[:, None]).all())
+        if not fits:
+            raise MaskError(
+                f"the mask of shape {tuple(mask.shape)} hides more than what comes later and the "
+                f"padding of the context, {self.streams.pads.tolist()} tokens: columns of a "
+                "pressed cache are slots, which no mask can tell apart; leave attention_mask out"
             )
 
     def bias(self, queries: Tensor, tokens: int) -> Tensor:
@@ -141,9 +179,12 @@ def attention(
     **options: Any,  # noqa: ANN401 - what transformers passes on
 ) -> tuple[Tensor, None]:
     """Attention to a pressed layer and what came after it; to any other, sdpa."""
-    layer: Pressed | None = getattr(key, MARK, lambda: None)()
+    owner: Owner | None = getattr(key, MARK, None)
+    layer = None if owner is None else owner.layer()
     if layer is None:
         return registered(module, query, key, value, attention_mask, dropout=dropout, **options)
-    layer.check(options.get("position_ids"), query.shape[2])
+    # Layers have columns of their own number, and a mask is made for the first.
+    told = attention_mask if module is layer.anatomy.attentions[0] else None
+    layer.check(options.get("position_ids"), told, query.shape[2])
     mask = layer.bias(query, key.shape[2] - layer.added.shape[2])
     return stock(module, query, key, value, mask, dropout=dropout, **options)

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor, nn
 
+from .belonging import Belonging
 from .errors import PositionError
 
 MOVED = (
@@ -21,7 +22,7 @@ CHANGED = (
 )
 
 
-class Rotary:
+class Rotary(Belonging):
     """The rotary settings of a model, read from its own module and never changed by us.
 
     The frequencies are those of the model's last forward pass, which may have been over another
@@ -31,10 +32,6 @@ class Rotary:
 
     def __init__(self, module: nn.Module, known: Tensor | None = None) -> None:
         self.module, self.known = module, known
-
-    def __deepcopy__(self, memo: object) -> Rotary:
-        """Shared by all copies of a cache: it belongs to the model."""
-        return self
 
     def at(self, known: Tensor) -> Rotary:
         """The same with frequencies that stay as they are."""
@@ -63,7 +60,14 @@ class Rotary:
 
     def mark(self) -> list[float] | None:
         """The frequencies, to know a model by; none where they move with what it reads."""
-        return None if self.moves else self.frequencies.tolist()
+        if self.moves:
+            return None
+        return self.frequencies.tolist() + ([] if self.stretch == 1.0 else [self.stretch])
+
+    @property
+    def stretch(self) -> float:
+        """By which the model multiplies what it turns, of keys and of queries."""
+        return float(getattr(self.module, "attention_scaling", 1.0))
 
     @property
     def kind(self) -> str:
@@ -79,16 +83,27 @@ class Rotary:
         """Cosines and sines (..., L, R / 2) that turn back the (..., L) positions."""
         # As the model computes it, in float32; once for all heads and layers at a position.
         angles = positions[..., None].float() * self.frequencies.to(positions.device)
-        scale = float(getattr(self.module, "attention_scaling", 1.0))
         cos, sin = angles.cos(), angles.sin_()
-        return (cos, sin) if scale == 1.0 else (cos / scale, sin / scale)
+        return (cos, sin) if self.stretch == 1.0 else (cos / self.stretch, sin / self.stretch)
+
+    def query_turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for queries, which take the stretch of the keys: so logits are the model's."""
+        cos, sin = self.turns(positions)
+        return (cos, sin) if self.stretch == 1.0 else (cos * self.stretch**2, sin * self.stretch**2)
 
     def unrotate(self, keys: Tensor, positions: Tensor, real: Tensor | None = None) -> Tensor:
-        """(..., L, D) keys or queries without the turn of their (..., L) positions, in float32.
+        """(..., L, D) keys without the turn of their (..., L) positions, in float32.
 
         Zeros for what is not ``real``, of the shape of the positions.
         """
-        cos, sin = self.turns(positions.to(keys.device))
+        return self._back(keys, *self.turns(positions.to(keys.device)), real)
+
+    def unrotate_queries(self, queries: Tensor, positions: Tensor, real: Tensor) -> Tensor:
+        """The same of queries: times an unrotated key, each is the logit at one position."""
+        return self._back(queries, *self.query_turns(positions.to(queries.device)), real)
+
+    @staticmethod
+    def _back(keys: Tensor, cos: Tensor, sin: Tensor, real: Tensor | None) -> Tensor:
         if keys.is_cuda and find_spec("triton") is not None:
             from .turning import unturn
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from .. import snapshot
 from .anatomy import Anatomy, same_model
 from .attention import prepare
+from .errors import PositionError
 from .layer import DistinctLayer
 from .metric import Metric, Moments
 from .plan import Plan
@@ -44,6 +45,7 @@ def save(cache: DistinctCache, path: str | os.PathLike[str]) -> None:
         "notes": cache.notes,
         "plan": cache.plan.state(),
         "seen": cache.get_seq_length(),
+        "stretch": cache.anatomy.rotary.stretch,
         "trace": cache.layers[0].trace,
         "thresholds": cache.sizing.thresholds,
         "temperatures": cache.sizing.temperatures,
@@ -75,6 +77,7 @@ def load(path: str | os.PathLike[str], model: PreTrainedModel) -> DistinctCache:
         pads, last = tensors["pads"].to(device), tensors["last"].to(device)
         cache.streams = Streams(state["seen"], pads, last)
         cache.turn_at(_frequencies(tensors["frequencies"], anatomy))
+        _check_stretch(state, anatomy)
     cache.made_by = state["model"]["weights"]
     cache.notes = state.get("notes", {})
     cache.sizing.thresholds = state["thresholds"]
@@ -88,6 +91,17 @@ def _frequencies(known: Tensor, anatomy: Anatomy) -> Tensor:
     rotary = anatomy.rotary
     known = known.to(rotary.frequencies.device)
     return known if rotary.moves else rotary.check(known)
+
+
+def _check_stretch(state: dict[str, Any], anatomy: Anatomy) -> None:
+    """Refuse keys that were multiplied by another number as they were turned."""
+    now = anatomy.rotary.stretch
+    then = state.get("stretch", now)  # files from before it was written down
+    if then != now:
+        raise PositionError(
+            f"attention_factor was {then} when these keys were turned, the model has {now}; use "
+            "the model with its old rope settings, or give the context again"
+        )
 
 
 def held(layer: DistinctLayer) -> dict[str, Tensor]:

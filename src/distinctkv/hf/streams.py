@@ -82,7 +82,7 @@ class Streams:
             if bool(self.pads.any()):
                 raise MaskError(
                     f"earlier tokens were padded by {self.pads.tolist()}, this pass has no "
-                    "attention_mask; give the mask of all tokens so far"
+                    "attention_mask or one that hides nothing; give the mask of all tokens so far"
                 )
             return self.pads
         fits = mask.shape[-2:] == (length, total) and len(mask) in (1, batch)

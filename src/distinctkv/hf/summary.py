@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from .care import Care
 from .saving import held
 from .slots import FLAT
 
@@ -139,9 +140,10 @@ def brief(cache: Holding) -> str:
     slots = sum(map(cache.n_slots, range(n_streams))) / (max(n_streams, 1) * cache.n_heads)
     streams = f"{n_streams} streams of " if n_streams != 1 else ""
     outside = cache.layers[0].outside
+    care = "" if cache.plan.care == Care() else f", care={cache.plan.care}"
     return (
-        f"{type(cache).__name__}({cache.plan.way}: {streams}{seen} tokens in {slots:.1f} slots a "
-        f"head and {outside} outside, {cache.nbytes:,} bytes)"
+        f"{type(cache).__name__}({cache.plan.way}{care}: {streams}{seen} tokens in {slots:.1f} "
+        f"slots a head and {outside} outside, {cache.nbytes:,} bytes)"
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -64,9 +65,15 @@ class Talk:
         """Whether there was a question: then the next one stands in the frame of a later one."""
         return bool(self.cache.notes.get("asked"))
 
+    @property
+    def unread(self) -> dict[str, Any]:
+        """Of a text that was not read to its end: its tokens, their digest, and the chunks."""
+        return dict(self.cache.notes.get("reading", {}))
+
     def ids(self, text: str) -> Tensor:
         """The tokens of a text, (1, L); what begins every text only at the beginning."""
-        special = self.cache.get_seq_length() == 0 and not self.frame.begin
+        begins = self.cache.get_seq_length() == 0 or bool(self.unread)
+        special = begins and not self.frame.begin
         found = self.tokenizer(text, return_tensors="pt", add_special_tokens=special)["input_ids"]
         ids = torch.as_tensor(found).long()
         known = self.model.get_input_embeddings().num_embeddings
@@ -78,16 +85,34 @@ class Talk:
         return ids.to(self.model.device)
 
     def read(self, text: str, chunk: int = CHUNK) -> Iterator[tuple[int, int]]:
-        """Take in a long text before the first question; tokens done, from 0, and tokens in all."""
+        """Take in a long text before the first question; tokens done, at first too, and in all.
+
+        The same text goes on where it was left, by the same chunks, as if it had not been.
+        """
         ids = self.ids(self.frame.begin + text + "\n\n")
-        done = 0
-        yield done, ids.shape[1]
-        for part in torch.split(ids, chunk, dim=1):
+        total, digest = ids.shape[1], sha256(ids.cpu().numpy().tobytes()).hexdigest()
+        done = self._begin({"tokens": total, "digest": digest, "chunk": chunk})
+        yield done, total
+        for part in torch.split(ids[:, done:], chunk, dim=1):
             self._feed(part)
             done += part.shape[1]
-            yield done, ids.shape[1]
+            if done == total:
+                del self.cache.notes["reading"]
+            yield done, total
 
-    def ask(self, question: str, most: int = 256) -> Iterator[str]:
+    def _begin(self, reading: dict[str, Any]) -> int:
+        """Tokens of this text that were read before, if it is the one that was left."""
+        begun, seen = self.unread, self.cache.get_seq_length()
+        if begun and begun != reading:
+            raise ValueError(
+                f"the talk has read {seen:,} of the {begun['tokens']:,} tokens of a text in chunks "
+                f"of {begun['chunk']:,}, got another text or chunk ({reading['tokens']:,} tokens, "
+                f"{reading['chunk']:,}); give the same to go on, or begin a new talk"
+            )
+        self.cache.notes["reading"] = reading
+        return seen if begun else 0
+
+    def ask(self, question: str, most: int = 256) -> Generator[str, None, None]:
         """The answer, likeliest token by likeliest token, piece by piece as it comes."""
         before, after = self.frame.begin, self.frame.ask
         if self.asked:
