@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -70,9 +71,9 @@ def test_what_is_there_is_not_run_again(reproduce, tmp_path):
 
 def test_again_means_again(reproduce, tmp_path):
     reproduce()
-    before = (tmp_path / "recall.json").stat().st_mtime_ns
+    os.utime(tmp_path / "recall.json", (0, 0))
     assert "not run again" not in reproduce("--again").output
-    assert (tmp_path / "recall.json").stat().st_mtime_ns > before
+    assert (tmp_path / "recall.json").stat().st_mtime > 0
 
 
 def test_a_key_stroke_stops_it_and_leaves_what_is_finished(reproduce, monkeypatch, tmp_path):

@@ -1,9 +1,11 @@
 """Bad input gets a typed error that names value, rule and way out, and changes nothing."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
-from distinctkv import Cache, Concentration, Merge
+from distinctkv import Cache, Concentration, Merge, entry
 from tests.reference import state
 
 NAN, INF = np.nan, np.inf
@@ -139,6 +141,17 @@ def test_a_value_too_large_for_sums_is_refused_where_sums_are_kept():
         cache.write(GOOD[[0, 0]], [[1.0], [1e308]])
     cache.write(GOOD[[0, 0]], [[1e290], [1e290]])
     assert cache.slots.values.tolist() == [[1e290]]
+
+
+def test_values_are_looked_at_in_blocks_so_that_they_may_lie_in_a_file():
+    values = np.ones((50_000, 64), np.float32)
+    values[[7, 40_000], 5] = np.nan
+    tracemalloc.start()
+    bad = entry.value_faults(values, np.float32)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.flatnonzero(bad).tolist() == [7, 40_000]
+    assert peak < values.nbytes / 3
 
 
 def test_labels_have_no_mean():

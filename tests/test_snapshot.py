@@ -1,6 +1,8 @@
 """Snapshots: whole or refused, bit for bit, and written so that a crash leaves the old one."""
 
+import errno
 import os
+import stat
 import struct
 import subprocess
 import sys
@@ -56,6 +58,12 @@ def test_a_saved_file_has_ordinary_permissions(path):
     assert path.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
+def test_a_private_file_stays_private_when_it_is_saved_again(path):
+    path.chmod(0o600)
+    Cache().save(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_failed_save_leaves_the_old_snapshot(path, monkeypatch):
     before = path.read_bytes()
 
@@ -105,6 +113,12 @@ def test_two_savers_never_spoil_a_file_for_a_reader(tmp_path, rng):
 def test_a_missing_file_is_not_found(tmp_path):
     with pytest.raises(FileNotFoundError):
         Cache.load(tmp_path / "nothing")
+
+
+def test_a_file_that_cannot_be_opened_is_not_told_as_missing(tmp_path):
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(OSError, match="symbolic links"):
+        Cache.load(tmp_path / "circle")
 
 
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 100, -1, -100])
@@ -274,3 +288,16 @@ def test_a_folder_that_may_not_be_opened_can_be_saved_to(path, monkeypatch):
     monkeypatch.setattr(os, "open", shut)
     cache.save(path)
     assert repr(Cache.load(path)) == repr(cache)
+
+
+def test_a_folder_whose_file_system_syncs_none_can_be_saved_to(path, monkeypatch):
+    sync = os.fsync
+
+    def files_only(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", files_only)
+    Cache().save(path)
+    assert len(Cache.load(path)) == 0

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +18,23 @@ LARGEST_SUMMED = 1e290  # a mean keeps a sum, which must not overflow either
 BLOCK = 4096
 
 Kind = Literal["none", "label", "vector"]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def calm(method: Callable[P, R]) -> Callable[P, R]:
+    """A method that NumPy's warnings do not reach, nor errors that it was told to make of them.
+
+    What comes in is checked, so they tell nothing: numbers too small to hold are 0, and products of
+    finite numbers raise flags in vain with some libraries (numpy issues 13173 and 24067).
+    """
+
+    @wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with np.errstate(all="ignore"):
+            return method(*args, **kwargs)
+
+    return run
 
 
 def as_rows(keys: ArrayLike, width: int | None, what: str = "keys") -> NDArray[Any]:
@@ -104,8 +122,12 @@ def value_faults(values: NDArray[Any], stored: type[np.generic]) -> Bools:
     if values.dtype.kind in "iub":
         return np.zeros(len(values), bool)
     most = LARGEST_SUMMED if stored is np.float64 else np.finfo(np.float32).max
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.asarray(~(np.abs(values.astype(stored)) <= most).all(axis=1))
+    bad = np.zeros(len(values), bool)
+    for start in range(0, len(values), BLOCK):
+        part = slice(start, start + BLOCK)
+        with np.errstate(over="ignore", invalid="ignore"):
+            bad[part] = ~(np.abs(values[part].astype(stored)) <= most).all(axis=1)
+    return bad
 
 
 def explain(rows: NDArray[Any], bad: Bools, metric: Metric, what: str = "key") -> ValueError:

@@ -115,6 +115,7 @@ class Cache:
         self._values = Values(self.merge.value)
         self._torn = False
 
+    @entry.calm
     def write(self, keys: ArrayLike, values: ArrayLike | None = None) -> Ints:
         """Take in tokens, in chunks of any size, and return the id of each token's slot.
 
@@ -155,6 +156,7 @@ class Cache:
         """
         return self._answer(queries, theta, weighed=True)
 
+    @entry.calm
     def distribution(self, queries: ArrayLike, theta: float = 0.05) -> tuple[Ints, NDArray[Any]]:
         """Labels in rising order (C,), and the mass that each query gives them (Q, C)."""
         rows = self._ready(queries)
@@ -164,6 +166,7 @@ class Cache:
         parts = [spread(mass) for mass in reading.attention(self._slots, rows, theta, None)]
         return classes, np.concatenate([np.empty((0, len(classes))), *parts])
 
+    @entry.calm
     def nearest(self, queries: ArrayLike) -> tuple[Ints, NDArray[np.float64]]:
         """Id and similarity of the slot nearest to each query; -1 and -inf while empty.
 
@@ -177,6 +180,7 @@ class Cache:
             return self._slots["ids"][found], 1 - np.minimum(squared / 2, 2.0)
         return self._slots["ids"][found], -squared
 
+    @entry.calm
     def absorb(self, other: Cache) -> Ints:
         """Take in another cache's slots by the rule, as if its stream had followed this one's.
 
@@ -268,10 +272,11 @@ class Cache:
 
     @property
     def classes(self) -> Ints:
-        """Labels seen under ``Merge(value="counts")``, in rising order: the columns of a count."""
-        return self._values.classes
+        """Labels held under ``Merge(value="counts")``, in rising order: the columns of a count."""
+        return self._values.classes(self._slots)
 
     @property
+    @entry.calm
     def slots(self) -> SlotTable:
         """A copy of all slots, oldest first."""
         self._whole()
@@ -292,7 +297,7 @@ class Cache:
             order = np.argsort(slots["ids"])
             tensors = {name: slots[name][order] for name in slots.columns}
         if "values" in tensors:
-            tensors["values"] = self._values.sorted(tensors["values"])
+            tensors["values"] = self._values.sorted(slots, tensors["values"])
         if self._centre is not None and self._centre.total is not None:
             tensors["centre"] = self._centre.total
         state = {
@@ -303,7 +308,7 @@ class Cache:
             "on_bad": self.on_bad,
             "counters": [self.seen, self.skipped],
             "numbers": {name: getattr(slots, name) for name in Slots.NUMBERS},
-            "values": self._values.state(),
+            "values": self._values.state(slots),
         }
         return tensors, state
 
@@ -363,6 +368,7 @@ class Cache:
             raise ValueError("no values were written; use nearest, or write(keys, values)")
         return rows
 
+    @entry.calm
     def _answer(self, queries: ArrayLike, theta: float, *, weighed: bool) -> NDArray[Any]:
         rows = self._ready(queries)
         weight = self._slots["count"] if weighed else None

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engines import blocked
-from .engines.geometry import Geometry
+from .engines.geometry import DOUBLE, Geometry
 from .policy import check_real
-from .rule import Floats, Keys
+from .rule import Floats, Keys, distances
 from .slots import Ints, Slots
 
 CELLS = 1 << 22  # weights held at once
@@ -28,17 +28,20 @@ def attention(
     # Float32 carries a cosine to 1e-6 or so: enough for all but the sharpest reads.
     fine = slots.metric == "euclidean" or theta < 0.01
     keys: NDArray[Any] = slots["keys"].astype(np.float64 if fine else np.float32, copy=False)
-    queries = queries.astype(keys.dtype, copy=False)
+    rows: NDArray[Any] = queries.astype(keys.dtype, copy=False)
     half: NDArray[Any] | float = 0.0
-    if slots.metric == "euclidean":
+    if fine:
         # Distances from the middle of the slots: far from the origin squares would cancel.
         middle = keys.mean(axis=0)
-        keys, queries = keys - middle, queries - middle
+        keys, rows = keys - middle, rows - middle
         half = (keys * keys).sum(axis=1) / 2
     bias = None if weight is None else np.log(weight).astype(keys.dtype)
     step = max(1, CELLS // max(1, slots.n))
     for start in range(0, len(queries), step):
-        logits: NDArray[Any] = queries[start : start + step] @ keys.T - half
+        part = slice(start, start + step)
+        logits: NDArray[Any] = rows[part] @ keys.T - half
+        if fine:
+            _settle(logits, rows[part], queries[part], slots["keys"], theta)
         # The largest is taken off before dividing: then nothing overflows, however small theta.
         logits -= logits.max(axis=1, keepdims=True)
         with np.errstate(over="ignore"):
@@ -49,6 +52,17 @@ def attention(
         np.exp(logits, out=logits)
         logits /= logits.sum(axis=1, keepdims=True)
         yield logits
+
+
+def _settle(logits: Floats, rows: Floats, queries: Keys, keys: Keys, theta: float) -> None:
+    """Take distances one by one where the product of long rows has lost what theta tells apart."""
+    square, top = (rows * rows).sum(axis=1), logits.max(axis=1)
+    error = 8 * (keys.shape[1] + 16) * DOUBLE * (square + np.maximum(square - 2 * top, 0))
+    for row in np.flatnonzero(error > 1e-6 * theta):
+        # What lies further below the best weighs nothing, however many tokens it holds.
+        near = np.flatnonzero(logits[row] >= top[row] - 2 * error[row] - 100 * theta)
+        logits[row] = -inf
+        logits[row, near] = -distances(queries[row], keys[near]) / 2
 
 
 def nearest(slots: Slots, queries: Keys, tau: float) -> tuple[Ints, Floats]:

@@ -35,7 +35,7 @@ def unit(rows: NDArray[Any]) -> Floats:
            [0. , 1. ]])
     """
     wide = np.array(rows, dtype=np.float64, order="C", ndmin=2)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    with np.errstate(all="ignore"):
         squares = _squares(wide)
         if not (ordinary := (squares > 1e-200) & (squares < 1e200)).all():
             # Squares have left float64's range, or nearly: bring such rows near one first.

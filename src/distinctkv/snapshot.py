@@ -48,6 +48,9 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
 
     if Path(path).is_dir():
         raise SnapshotError(f"{path} is a folder, not a whole snapshot")
+    # Whatever keeps a file from being opened, safetensors says that it is not there.
+    with Path(path).open("rb"):
+        pass
     try:
         with safe_open(os.fspath(path), framework="np") as file:
             meta = file.metadata() or {}
@@ -81,12 +84,14 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
 def replace(path: Path, content: bytes) -> None:
     """Put a file in place whole: temporary file, fsync, rename, fsync of the folder.
 
-    A link stays a link: the file that it leads to is replaced.
+    A link stays a link: the file that it leads to is replaced. A private file stays private.
     """
     path = _target(path)
     part = path.with_name(f".{path.name}.{token_hex(8)}.part")
     try:
         with part.open("xb") as file:
+            with suppress(OSError):  # there may be none yet
+                part.chmod(stat.S_IMODE(path.stat().st_mode))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -99,13 +104,16 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """See to it that the names in a folder survive a loss of power, if it can be opened."""
+    """See to it that the names in a folder survive a loss of power, where that can be done."""
     try:
         folder = os.open(path, os.O_RDONLY)
     except PermissionError:  # it may be written and not read, or this is Windows
         return
     try:
         os.fsync(folder)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not every file system can
+            raise
     finally:
         os.close(folder)
 

@@ -69,10 +69,13 @@ class Values:
         self.codes = {label: code for code, label in enumerate(kept)}
         self.room = 2 * len(kept) + 16
 
-    @property
-    def classes(self) -> Ints:
-        """Labels counted so far, in rising order."""
-        return np.array(sorted(self.codes), np.int64)
+    def classes(self, slots: Slots) -> Ints:
+        """Labels that slots have counted, in rising order; not those of slots that are gone."""
+        if not self.codes:
+            return np.empty(0, np.int64)
+        used = np.asarray(slots["values"].any(axis=0))
+        held = (label for label, code in self.codes.items() if used[code])
+        return np.array(sorted(held), np.int64)
 
     def table(self, slots: Slots, order: Ints) -> NDArray[Any] | None:
         """Values of these slot rows as a reader wants them: means, labels, or counts by class."""
@@ -81,7 +84,7 @@ class Values:
         raw = slots["values"][order]
         if self.policy == "mean":
             return np.asarray(raw / slots["count"][order][:, None])
-        return self.sorted(raw)
+        return self.sorted(slots, raw)
 
     def spread(self, slots: Slots) -> tuple[Ints, Callable[[NDArray[Any]], NDArray[Any]]]:
         """Labels in rising order, and what turns weights (Q, S) into their masses (Q, C)."""
@@ -89,7 +92,7 @@ class Values:
             counts = self.table(slots, np.arange(slots.n))
             assert counts is not None
             share = counts / counts.sum(axis=1, keepdims=True)
-            return self.classes, lambda weights: weights @ share
+            return self.classes(slots), lambda weights: weights @ share
         order = np.argsort(slots["values"], kind="stable")
         classes, starts = np.unique(slots["values"][order], return_index=True)
         return classes, lambda weights: np.add.reduceat(weights[:, order], starts, axis=1)
@@ -99,15 +102,15 @@ class Values:
         assert self.kind is not None
         return self.kind, np.empty((0, *self.size))
 
-    def sorted(self, raw: NDArray[Any]) -> NDArray[Any]:
-        """Stored values with the columns of counts in the order of `classes`, as snapshots keep."""
+    def sorted(self, slots: Slots, raw: NDArray[Any]) -> NDArray[Any]:
+        """Rows of stored values with one column of counts for each of `classes`, in that order."""
         if self.policy != "counts":
             return raw
-        return raw[:, [self.codes[label] for label in self.classes.tolist()]]
+        return raw[:, [self.codes[label] for label in self.classes(slots).tolist()]]
 
-    def state(self) -> dict[str, Any]:
+    def state(self, slots: Slots) -> dict[str, Any]:
         """What a snapshot must hold beside the slots."""
-        return {"kind": self.kind, "size": self.size, "classes": self.classes.tolist()}
+        return {"kind": self.kind, "size": self.size, "classes": self.classes(slots).tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take up a state that was saved."""
@@ -118,7 +121,7 @@ class Values:
         if not (sized and all(isinstance(n, int) and n >= 0 for n in self.size)):
             raise ValueError(f"values of size {self.size}")
         self.codes = {int(label): code for code, label in enumerate(state["classes"])}
-        if self.classes.tolist() != state["classes"]:
+        if np.array(sorted(self.codes), np.int64).tolist() != state["classes"]:
             raise ValueError("classes out of order")
 
     def translate(self, slots: Slots, other: Values, theirs: Slots) -> NDArray[Any] | None:
@@ -128,12 +131,13 @@ class Values:
         raw = theirs["values"]
         if self.policy != "counts":
             return raw
-        for label in other.classes.tolist():
+        labels = other.classes(theirs).tolist()
+        for label in labels:
             self.codes.setdefault(label, len(self.codes))
         slots.widen(len(self.codes))
         wide = np.zeros((len(raw), slots["values"].shape[1]), np.int64)
-        for label, code in other.codes.items():
-            wide[:, self.codes[label]] = raw[:, code]
+        for label in labels:
+            wide[:, self.codes[label]] = raw[:, other.codes[label]]
         return wide
 
 

@@ -78,7 +78,8 @@ def test_pip_brings_a_wheel_and_its_files_are_checked():
 
 
 @pytest.mark.usefixtures("wheels")
-def test_pip_says_why_it_brings_nothing():
+def test_pip_says_why_it_brings_nothing(monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
     with pytest.raises(ConnectionError, match=r"pip download fruit==2\.0: .*fruit==2\.0"):
         from_wheel("fruit==2.0", {})
 

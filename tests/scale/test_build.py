@@ -122,6 +122,19 @@ def test_a_build_goes_on_where_it_was_stopped(folder, tmp_path):
     assert saved(again, tmp_path / "a") == saved(build(shards, make), tmp_path / "b")
 
 
+@pytest.mark.parametrize("parts", ["", ".", "below"])
+def test_parts_at_a_relative_path_lie_below_the_folder_we_are_in(parts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    places = []
+
+    def run(function, shards, names):
+        places.extend(names)
+        return map(function, shards, names)
+
+    build([np.eye(3)], Cache, run, parts=parts)
+    assert [Path(place).parent for place in places] == [tmp_path / parts]
+
+
 def test_parts_are_not_taken_for_those_of_another_build(folder, tmp_path):
     parts = tmp_path / "parts"
     shards = files(folder)
@@ -236,6 +249,11 @@ def test_what_is_no_list_of_shards_is_refused(shards):
 def test_one_array_is_not_taken_for_its_rows():
     with pytest.raises(TypeError, match=r"of shape \(6, 2\); cut it: np\.array_split"):
         build(np.ones((6, 2)), make)
+
+
+def test_shards_without_an_order_are_refused():
+    with pytest.raises(TypeError, match=r"a set has no order; give a list: sorted\(shards\)"):
+        build({"a.npy", "b.npy"}, make)
 
 
 def test_a_map_that_gives_promises_is_refused():

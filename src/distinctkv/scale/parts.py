@@ -60,10 +60,11 @@ def folder(parts: str | os.PathLike[str] | None) -> Iterator[str]:
         ) as passing:
             yield passing
         return
-    place = os.fspath(parts).rstrip("/")
+    place = os.fspath(parts)
     if filesystem(place) is None:
+        place = str(Path(place).absolute())  # a worker may stand in another folder
         Path(place).mkdir(parents=True, exist_ok=True)
-    yield place
+    yield place.rstrip("/")
 
 
 def attempt(work: Callable[[], R], what: str) -> R:
