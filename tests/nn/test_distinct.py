@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from distinctkv.nn import windowed
 from distinctkv.nn.allocation import allocate
 from distinctkv.nn.attention import FullAttention, Heads
 from distinctkv.nn.distinct import DistinctAttention, Reading
@@ -54,6 +55,15 @@ def test_with_tau_2_all_but_the_window_share_a_slot(full, x, window):
     far = max(0, 20 - max(window, 1) + 1)
     if far:
         assert mixer.slots_per_token.item() == pytest.approx(1 / 20)
+
+
+def test_what_a_window_hides_is_held_for_a_few_queries_at_a_time(full, x, monkeypatch):
+    mixer = DistinctAttention.retrofit(full, tau=0.3, reading=Reading(window=4))
+    whole, masks, visible = mixer(x), [], windowed.visible
+    monkeypatch.setattr(windowed, "QUERIES", 6)
+    monkeypatch.setattr(windowed, "visible", lambda *at: masks.append(m := visible(*at)) or m)
+    torch.testing.assert_close(mixer(x), whole, rtol=0, atol=1e-5)
+    assert [len(mask) for mask in masks] == [6, 6, 6, 2]
 
 
 def test_a_larger_tau_opens_fewer_slots(full, x):

@@ -53,6 +53,27 @@ def gate(request, seed):
     return GATES[request.param]()
 
 
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: NoveltyGate(slope=np.inf), "slope must be finite, got inf"),
+        (lambda: NoveltyGate(threshold=np.nan), "threshold must be a number, got nan"),
+        (lambda: SignedGate("3", 0.5), "slope must be a number, got '3'"),
+        (lambda: GumbelGate(NoveltyGate(), np.inf), "temperature must be finite"),
+        (lambda: StraightThrough(0.5), "gate must be a Gate"),
+        (lambda: KeyGate(D, hidden=0), "hidden must be at least 1, got 0"),
+        (lambda: KeyGate(D, layers=-1), "layers must be 0 or more, got -1"),
+        (lambda: KeyNoveltyGate(0), "width must be at least 1, got 0"),
+        (lambda: MetricGate(0), "width must be at least 1, got 0"),
+        (lambda: WriteGate(2.5), "width must be a whole number"),
+        (lambda: SurpriseGate(-1), "width must be at least 1"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(make, said):
+    with pytest.raises((TypeError, ValueError), match=said):
+        make()
+
+
 def test_a_gate_is_a_log_probability_for_each_token(gate, rng):
     found = probe(rng)
     log_gate = gate(torch.rand(4, 36), found.keys)

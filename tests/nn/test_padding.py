@@ -112,3 +112,9 @@ def test_the_logits_of_a_padded_batch_are_those_of_its_streams(model, seed):
     logits = model(tokens, mask=mask)
     torch.testing.assert_close(logits[0, 3:], model(tokens[:1, 3:])[0], rtol=0, atol=1e-5)
     torch.testing.assert_close(logits[1], model(tokens[1:])[0], rtol=0, atol=1e-5)
+
+
+def test_a_prompt_of_padding_alone_is_refused(model):
+    mask = torch.tensor([[True, True], [False, False]])
+    with pytest.raises(ValueError, match="1 of 2 prompts have no real token"):
+        model.generate(torch.zeros(2, 2, dtype=torch.long), 3, mask=mask)

@@ -173,14 +173,21 @@ def test_the_budget_penalty_is_zero_at_the_budget_and_pulls_towards_it():
     assert torch.autograd.grad(budget_penalty(gate, 2), gate)[0].min() > 0
 
 
+@pytest.mark.parametrize("scale", [float("nan"), float("inf")])
+def test_a_scale_that_is_not_finite_is_refused(batch, scale):
+    data = batch()
+    with pytest.raises(ValueError, match="scale must be a finite number"):
+        soft_read(data.q, data.k, data.v, data.log_gate, scale=scale)
+
+
 def test_the_budget_penalty_is_the_mean_of_squares():
     """One stream keeps 3 over a budget of 4, one 1 too few, one as many as it may."""
     gate = torch.tensor([1.0, 3 / 7, 4 / 7])[:, None, None].expand(3, 7, 2)
     assert budget_penalty(gate, 4).item() == pytest.approx((9 / 16 + 1 / 16 + 0) / 3)
 
 
-@pytest.mark.parametrize("budget", [0, -2.0, torch.tensor([4.0, 0.0])])
-def test_a_budget_of_nothing_is_refused(budget):
+@pytest.mark.parametrize("budget", [0, -2.0, float("inf"), torch.tensor([4.0, 0.0])])
+def test_a_budget_of_nothing_or_without_end_is_refused(budget):
     with pytest.raises(ValueError, match="budget must be above 0"):
         budget_penalty(torch.ones(1, 5, 2), budget)
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as fn
 
+from distinctkv.nn import ssm
 from distinctkv.nn.mamba import DiagonalSSM, Mamba2
 from distinctkv.nn.ssm import diagonal, selective_scan, ssd
 
@@ -57,6 +58,26 @@ def test_ssd_does_not_depend_on_the_chunk(draw):
     whole, _ = ssd(*given, chunk=64)
     for chunk in (1, 3, 40):
         torch.testing.assert_close(ssd(*given, chunk=chunk)[0], whole)
+
+
+def test_ssd_does_not_depend_on_where_a_long_stream_is_parted(draw, monkeypatch):
+    *given, state = draw(40)
+    whole = ssd(*given, chunk=3, state=state)
+    monkeypatch.setattr(ssm, "SPAN", 4)
+    for one, other in zip(ssd(*given, chunk=3, state=state), whole, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_tables_of_ssd_grow_with_the_length_and_no_faster(draw, monkeypatch):
+    made, decays = [], ssm.decays
+    monkeypatch.setattr(ssm, "decays", lambda moves: made.append(table := decays(moves)) or table)
+    monkeypatch.setattr(ssm, "SPAN", 4)
+    counts = []
+    for L in (16, 64):
+        ssd(*draw(L)[:-1], chunk=2)
+        counts.append(sum(table.numel() for table in made))
+        made.clear()
+    assert counts[1] == 4 * counts[0]
 
 
 def test_ssd_goes_on_from_its_state(draw):

@@ -290,6 +290,13 @@ def test_recall_counts_the_asked_and_leaves_the_mode_alone(seed):
     assert model.training
 
 
+def test_tokens_that_are_refused_leave_the_mode_alone():
+    model = HybridLM(5, 16, ["window"])
+    with pytest.raises(ValueError, match="tokens must be 0 to 4"):
+        recall(model, torch.tensor([[9]]), torch.tensor([[0]]))
+    assert model.training
+
+
 def test_a_sweep_gives_fewer_slots_for_larger_tau_and_puts_tau_back(seed):
     torch.manual_seed(seed)
     model = small()

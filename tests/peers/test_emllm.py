@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -31,6 +33,22 @@ def test_a_block_without_surprise_ends_at_128_tokens():
 def test_surprise_is_the_distance_from_all_tokens_before():
     keys = np.array([[1.0, 0.0], [0.8, 0.6], [0.6, 0.8]], np.float32)
     np.testing.assert_allclose(surprise(keys, start=1), [0.2, 0.04], atol=1e-6)
+
+
+def test_a_long_chunk_has_no_table_of_all_pairs(rng):
+    keys, memory = rng.standard_normal((2000, 4)), EMLLM()
+    tracemalloc.start()
+    memory.write(keys, np.ones((2000, 1)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 2000**2
+
+
+def test_repeats_surprise_nobody(rng):
+    memory = EMLLM(representatives=1)
+    kinds = np.concatenate([np.repeat([0, 1], 10), rng.integers(0, 2, 40)])
+    memory.write(rng.standard_normal((2, 16))[kinds], np.ones((60, 1)))
+    assert memory.borders().tolist() == [0, 10]
 
 
 def test_a_query_reads_its_block_the_neighbours_and_the_open_one():

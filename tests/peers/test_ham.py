@@ -37,6 +37,13 @@ def test_a_query_near_a_token_is_answered_by_it():
     np.testing.assert_allclose(ham.read([[1.0, 0.1], [0.8, 0.6]]), [[1.0], [0.08]], atol=1e-5)
 
 
+def test_at_a_cosine_of_one_a_repeat_is_answered_by_its_token(rng):
+    ham = HAM(error=0.1, near=1.0, theta=1e-3)
+    keys, values = rng.standard_normal((50, 7)), np.eye(50)
+    ham.write(keys, values)
+    np.testing.assert_allclose(ham.read(keys), values, atol=1e-5)
+
+
 def test_the_state_is_counted():
     ham = HAM(error=10.0)
     ham.write(np.eye(3), np.ones((3, 2)))

@@ -20,6 +20,12 @@ def test_groups_are_the_slots_of_the_cache_at_the_same_radius(rng):
     )
 
 
+def test_a_repeat_opens_no_group_however_small_delta(rng):
+    keys = rng.standard_normal((40, 6))
+    ids = SubGen(delta=1e-6).write(np.concatenate([keys, keys]), np.ones((80, 1)))
+    assert ids.tolist() == [*range(40), *range(40)]
+
+
 def test_enough_samples_are_full_attention(rng):
     keys, values = rng.standard_normal((20, 4)), rng.standard_normal((20, 2))
     subgen, attention = SubGen(delta=0.8, samples=20), Attention()

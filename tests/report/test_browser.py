@@ -11,6 +11,8 @@ import pytest
 from distinctkv.report import page
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+FLAGS += ["--disable-dev-shm-usage"]  # which is small in a container
+PATIENCE = 300_000  # milliseconds, for a machine that is busy
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,7 @@ def browser():
     if path is None:
         pytest.skip("no Chromium is installed; apt-get install chromium, or set CHROMIUM")
     with sync_api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=path, args=FLAGS)
+        browser = driver.chromium.launch(executable_path=path, args=FLAGS, timeout=PATIENCE)
         yield browser
         browser.close()
 
@@ -32,6 +34,7 @@ def test_the_report_opens_clean_and_fits(browser, result, tmp_path, width, schem
     page.write([result], file)
     troubles, requests = [], []
     tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    tab.set_default_timeout(PATIENCE)
     tab.on("console", lambda said: troubles.append(said.text))
     tab.on("pageerror", lambda error: troubles.append(str(error)))
     tab.on("request", lambda asked: requests.append(asked.url))

@@ -75,3 +75,10 @@ def test_a_study_without_data_says_so_and_what_to_do(lacking):
 def test_a_table_without_any_data_is_still_shown(partly):
     rows = tuple(row for row in partly.rows if row.absent)
     assert "Drugs" in shown(replace(partly, rows=rows, claims=partly.claims[-1:]))
+
+
+def test_a_table_without_any_data_says_so_where_nothing_is_claimed(partly):
+    rows = tuple(replace(row, table="more") for row in partly.rows if row.absent)
+    text = " ".join(shown(replace(partly, rows=(*partly.rows, *rows), claims=())).split())
+    assert text.count("not measured: data absent") == 1
+    assert "1.000 ± 0.010" in text

@@ -1,6 +1,10 @@
 from dataclasses import replace
 
+import pytest
+
 from distinctkv.report import words
+from distinctkv.studies import NAMES
+from distinctkv.studies.claims import claims_for
 
 
 def verdict(result, name):
@@ -97,3 +101,10 @@ def test_the_way_out_is_named(result, lacking):
 def test_an_added_row_without_data_names_what_it_lacks(partly):
     found = verdict(replace(partly, claims=()), "drugs")
     assert (found.text, found.mark) == ("not measured: mimic absent", "○")
+
+
+@pytest.mark.parametrize("study", NAMES)
+def test_no_digit_of_the_paper_is_lost(study):
+    rows = [row for table in claims_for(study).values() for row in table.values()]
+    numbers = [wording["paper"] for row in rows for wording in row.values()]
+    assert [float(words.printed(number).replace(",", "")) for number in numbers] == numbers

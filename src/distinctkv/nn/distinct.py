@@ -21,7 +21,7 @@ from .padding import Packing
 from .reading import read, slot_keys
 from .state import SlotState
 from .stepping import step
-from .windowed import columns, read_near_and_far, slot_reads, visible
+from .windowed import columns, places, read_near_and_far, slot_reads, visible
 from .writing import write
 
 READ = 0.1  # a slot counts as read if a query gives it this much of its weight
@@ -204,8 +204,8 @@ class DistinctAttention(Attention[DistinctState]):
         kept = far if slots is None else far.to(slots.keys.dtype)
         found = self.allocate(kept, slots, written) if F else None
         keys = far if found is None else slot_keys(far, found, state=slots)
-        seen, near = columns(keys, k, v, slots, written, real), visible(L, k.shape[1], F, W, k)
-        y = read_near_and_far(q, seen, near)
+        seen, N = columns(keys, k, v, slots, written, real), k.shape[1]
+        y = read_near_and_far(q, seen, N, F, W)
         if state is not None:
             if found is not None:
                 write(state.slots, kept, v[:, :F], found, begin=state.will_write)
@@ -216,6 +216,7 @@ class DistinctAttention(Attention[DistinctState]):
             self._count(found.n_slots, x, mask)
             if self.training and self.gate is not None:
                 few, keys, assign = (t[:ROWS].detach() for t in (q, seen.keys, found.assign))
+                near = visible(places(q, N), N, F, W)
                 self._reads = slot_reads(few, keys, assign, near, seen.weight), x, packing
         return y if packing is None else packing.back(y)
 

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
+from ..policy import check_real
+
 FLOOR = 1e-6  # the gate of a token that a hard decision drops; its logarithm must stay finite
 
 
@@ -48,6 +50,7 @@ class NoveltyGate(Gate):
 
     def __init__(self, slope: float = 10.0, threshold: float = 0.4) -> None:
         super().__init__()
+        check_finite(slope=slope, threshold=threshold)
         if not slope > 0:
             raise ValueError(f"slope must be above 0, got {slope}; SignedGate takes any")
         self.raw = nn.Parameter(torch.tensor(slope + math.log(-math.expm1(-slope))))
@@ -68,12 +71,21 @@ class SignedGate(Gate):
 
     def __init__(self, slope: float, threshold: float) -> None:
         super().__init__()
+        check_finite(slope=slope, threshold=threshold)
         self.slope = nn.Parameter(torch.tensor(float(slope)))
         self.threshold = nn.Parameter(torch.tensor(float(threshold)))
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """``a (novelty - b)``."""
         return self.slope * (novelty - self.threshold)
+
+
+def check_finite(**numbers: float) -> None:
+    """Refuse what is no finite number, by name."""
+    for name, number in numbers.items():
+        check_real(name, number)
+        if math.isinf(number):
+            raise ValueError(f"{name} must be finite, got {number}")
 
 
 def decided(logit: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch.nn import functional as fn
 from .attention import FullAttention, SlidingWindowAttention
 from .delta import GatedDeltaNet
 from .distinct import DistinctAttention
+from .door import readable
 from .mamba import DiagonalSSM, Mamba2
 from .mixer import Mixer, State, blame, check_sizes, check_whole, rms_norm
 from .modelstate import ModelState as ModelState
@@ -211,7 +212,8 @@ class HybridLM(nn.Module):
     ) -> Tensor:
         """``n`` tokens (B, n) that follow ``tokens``: the likeliest, or drawn at a temperature.
 
-        ``mask`` (B, L) is true for the real tokens of prompts of different lengths.
+        ``mask`` (B, L) is true for the real tokens of prompts of different lengths; on the CPU a
+        prompt without any is refused.
         """
         if tokens.ndim != 2 or tokens.shape[1] < 1 or n < 0 or not temperature >= 0:
             raise ValueError(
@@ -224,6 +226,10 @@ class HybridLM(nn.Module):
         if mask is None:
             logits = logits[:, -1]
         else:  # each stream goes on from its last real token
+            if readable(mask) and (blank := int((~mask.any(1)).sum())):
+                raise ValueError(
+                    f"{blank} of {len(mask)} prompts have no real token to follow; leave them out"
+                )
             last = (mask * torch.arange(mask.shape[1], device=mask.device)).argmax(1)
             logits = logits[torch.arange(len(last), device=mask.device), last]
         said = []

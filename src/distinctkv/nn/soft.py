@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 
 import torch
 from torch import Tensor
@@ -121,6 +121,8 @@ def soft_read(
             f"log_gate and v must be (B, L, H, ...) as k {tuple(k.shape)}, and causal queries no "
             f"more than its tokens, got {tuple(log_gate.shape)}, {tuple(v.shape)} and {Q} queries"
         )
+    if scale is not None and not torch.compiler.is_compiling() and not isfinite(scale):
+        raise ValueError(f"scale must be a finite number, 1 / theta, got {scale}")
     real = torch.ones_like(q[..., :1, :1], dtype=torch.bool)
     if mask is not None:
         k, v = (torch.where(mask[..., None, None], x, 0) for x in (k, v))
@@ -152,8 +154,8 @@ def budget_penalty(gate: Tensor, budget: float | Tensor) -> Tensor:
     tensor(0.2500)
     """
     most = torch.as_tensor(budget)
-    if readable(most) and not (most > 0).all():
-        raise ValueError(f"budget must be above 0 tokens, got {budget}")
+    if readable(most) and not ((most > 0) & (most < inf)).all():
+        raise ValueError(f"budget must be above 0 tokens and finite, got {budget}")
     return ((gate.sum(1) - budget) / budget).square().mean()
 
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
+SPAN = 512  # chunks whose states come from one product; its cost grows with their square
+
 
 def ssd(
     x: Tensor,
@@ -39,6 +41,14 @@ def ssd(
     G = B.shape[2]
     if L == 0:
         return x, dt.new_zeros(batch, H, P, B.shape[3]) if state is None else state.clone()
+    if L > (span := SPAN * chunk) > 0:
+        parts = []
+        for at in range(0, L, span):
+            x_, dt_, B_, C_ = (t[:, at : at + span] for t in (x, dt, B, C))
+            y, state = ssd(x_, dt_, A, B_, C_, chunk=chunk, state=state)
+            parts.append(y)
+        assert state is not None
+        return torch.cat(parts, 1), state
     # A token of dt = 0 changes nothing, so it can fill the last chunk.
     x, dt, B, C = (chunks(t, chunk) for t in (x, dt, B, C))
     moves = torch.unflatten(dt * A, 3, (G, -1)).movedim(2, 4)  # (B, M, G, R, Q), log decays

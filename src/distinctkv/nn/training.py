@@ -146,8 +146,10 @@ def recall(model: nn.Module, tokens: Tensor, targets: Tensor) -> float:
     """
     training = model.training
     model.eval()
-    right = model(tokens).argmax(-1) == targets
-    model.train(training)
+    try:
+        right = model(tokens).argmax(-1) == targets
+    finally:
+        model.train(training)
     return float(right[targets != SILENT].float().mean())
 
 

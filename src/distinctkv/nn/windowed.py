@@ -63,32 +63,41 @@ def columns(
     return Columns(torch.cat(keys, 1), torch.cat(values, 1), weight)
 
 
-def visible(n_queries: int, n_tokens: int, n_written: int, window: int, like: Tensor) -> Tensor:
-    """Which of F + N token columns each query may see, (L, F + N): far ones first, then near ones.
+def visible(now: Tensor, n_tokens: int, n_written: int, window: int) -> Tensor:
+    """Which of F + N token columns a query at each place ``now`` (Q,) may see: far, then near ones.
 
-    >>> visible(2, 3, 2, 2, torch.zeros(())).int()  # tokens 1 and 2 ask; 0 and 1 are written
+    >>> visible(torch.tensor([1, 2]), 3, 2, 2).int()  # tokens 1 and 2 ask; 0 and 1 are written
     tensor([[0, 0, 1, 1, 0],
             [1, 0, 0, 1, 1]], dtype=torch.int32)
     """
-    now = torch.arange(n_tokens - n_queries, n_tokens, device=like.device)[:, None]
-    token = torch.arange(n_tokens, device=like.device)
+    now = now[:, None]
+    token = torch.arange(n_tokens, device=now.device)
     far = token[:n_written] <= now - window
     near = (token <= now) & (token > now - window)
     return torch.cat([far, near], 1)
 
 
-def read_near_and_far(q: Tensor, seen: Columns, mask: Tensor) -> Tensor:
-    """One softmax over all columns: (B, L, H, D). ``mask`` (L, F + N) is `visible`."""
+def read_near_and_far(
+    q: Tensor, seen: Columns, n_tokens: int, n_written: int, window: int
+) -> Tensor:
+    """One softmax over all columns: (B, L, H, D); queries are those of the last L of N tokens."""
     key, value = seen.keys.transpose(1, 2), seen.values.transpose(1, 2)
-    mask = fn.pad(mask, (key.shape[2] - mask.shape[1], 0), value=True)  # slots from before
-    parts = []
+    before = key.shape[2] - n_written - n_tokens  # slots from before
+    at, parts = places(q, n_tokens), []
     for start in range(0, q.shape[1], QUERIES):
-        allowed = mask[start : start + QUERIES]
-        query = q[:, start : start + QUERIES].transpose(1, 2)
+        part = slice(start, start + QUERIES)
+        allowed = visible(at[part], n_tokens, n_written, window)
+        allowed = fn.pad(allowed, (before, 0), value=True)
         bias = allowed if seen.weight is None else _bias(seen.weight, allowed)
+        query = q[:, part].transpose(1, 2)
         with torch.autocast(q.device.type, enabled=False):
             parts.append(fn.scaled_dot_product_attention(query, key, value, bias, scale=1.0))
     return torch.cat(parts, 2).transpose(1, 2)
+
+
+def places(q: Tensor, n_tokens: int) -> Tensor:
+    """Where queries (B, L, H, D) stand, the last L of N."""
+    return torch.arange(n_tokens - q.shape[1], n_tokens, device=q.device)
 
 
 def slot_reads(

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .gates import Gate, NoveltyGate, decided
+from .gates import Gate, NoveltyGate, check_finite, decided
+from .mixer import check_sizes, check_whole
 from .projection import directions
 from .soft import causal_novelty
 
@@ -45,6 +46,7 @@ class KeyNoveltyGate(Gate):
 
     def __init__(self, width: int, hidden: int = 64, layers: int = 2) -> None:
         super().__init__()
+        check_sizes(width=width)
         self.net = _network(width + 1, hidden, layers)
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
@@ -61,6 +63,7 @@ class MetricGate(Gate):
 
     def __init__(self, width: int) -> None:
         super().__init__()
+        check_sizes(width=width)
         self.base = NoveltyGate()
         self.map = nn.Parameter(torch.eye(width))
 
@@ -100,6 +103,7 @@ class WriteGate(Gate):
 
     def __init__(self, width: int) -> None:
         super().__init__()
+        check_sizes(width=width)
         self.score = nn.Linear(width, 1)
 
     @property
@@ -117,6 +121,7 @@ class SurpriseGate(Gate):
 
     def __init__(self, width: int) -> None:
         super().__init__()
+        check_sizes(width=width)
         self.score = nn.Linear(width + 1, 1)
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
@@ -133,6 +138,8 @@ class StraightThrough(Gate):
 
     def __init__(self, gate: Gate) -> None:
         super().__init__()
+        if not isinstance(gate, Gate):
+            raise TypeError(f"gate must be a Gate, as NoveltyGate(), got {gate!r}")
         self.gate = gate
 
     @property
@@ -154,6 +161,7 @@ class GumbelGate(StraightThrough):
 
     def __init__(self, gate: Gate, temperature: float = 1.0) -> None:
         super().__init__(gate)
+        check_finite(temperature=temperature)
         if not temperature > 0:
             raise ValueError(f"temperature must be above 0, got {temperature}")
         self.temperature = temperature
@@ -168,6 +176,10 @@ class GumbelGate(StraightThrough):
 
 
 def _network(width: int, hidden: int, layers: int, out: int = 1) -> nn.Sequential:
+    check_sizes(width=width, hidden=hidden)
+    check_whole(layers=layers)
+    if layers < 0:
+        raise ValueError(f"layers must be 0 or more, got {layers}; 0 is a linear gate")
     parts: list[nn.Module] = []
     for _ in range(layers):
         parts += [nn.Linear(width, hidden), nn.ReLU()]

@@ -144,6 +144,20 @@ def similarity(queries: Singles, keys: Singles) -> Floats:
     return product
 
 
+def novelty(queries: Singles, keys: Singles) -> Floats:
+    """Half the squared distance of unit rows, (Q, D) and (S, D) to (Q, S): 1 - cosine (eq. 1).
+
+    Unlike 1 - cosine it is 0 for a repeat: rows have length one only to float32.
+
+    >>> row = unit_rows("keys", [[1.0, 2.0, 3.0]], None)
+    >>> float(novelty(row, row)[0, 0]), float(1 - similarity(row, row)[0, 0]) == 0
+    (0.0, False)
+    """
+    halves = [(rows.astype(np.float64) ** 2).sum(axis=1) / 2 for rows in (queries, keys)]
+    gaps: Floats = halves[0][:, None] + halves[1] - similarity(queries, keys)
+    return gaps
+
+
 def softmax(logits: Floats) -> Floats:
     """Softmax of each row.
 

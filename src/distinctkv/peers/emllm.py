@@ -7,9 +7,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Card, Ids, Singles, TokenPeer, at_least_one, real, similarity, softmax
+from .base import Card, Ids, Singles, TokenPeer, at_least_one, novelty, real, similarity, softmax
 
 _LONGEST = 128  # the source's, for a block in which nothing surprises
+_BLOCK = 64  # tokens compared at once: a long chunk has no table of all pairs
 
 
 class EMLLM(TokenPeer):
@@ -113,7 +114,10 @@ def surprise(keys: Singles, start: int) -> Floats:
     >>> surprise(np.eye(2, dtype=np.float32)[[0, 1, 1]], start=0)
     array([1., 1., 0.])
     """
-    similar = similarity(keys[start:], keys)
-    later = np.arange(len(keys)) >= np.arange(start, len(keys))[:, None]
-    novelty: Floats = 1 - np.where(later, -np.inf, similar).max(axis=1)
-    return np.where(np.isinf(novelty), 1.0, novelty)
+    found = np.empty(len(keys) - start)
+    for at in range(start, len(keys), _BLOCK):
+        now = keys[at : at + _BLOCK]
+        later = np.arange(at + len(now)) >= np.arange(at, at + len(now))[:, None]
+        gaps = np.where(later, np.inf, novelty(now, keys[: at + len(now)]))
+        found[at - start :][: len(now)] = gaps.min(axis=1)
+    return np.where(np.isinf(found), 1.0, found)

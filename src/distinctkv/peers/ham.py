@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..rule import Floats
-from .base import Card, Ids, Singles, TokenPeer, positive, real, similarity, softmax
+from .base import Card, Ids, Singles, TokenPeer, novelty, positive, real, softmax
 from .state import fraction
 
 
@@ -74,9 +74,9 @@ class HAM(TokenPeer):
         return np.where(missed, np.arange(self._tokens, self._tokens + len(keys)), -1)
 
     def _answer(self, queries: Singles) -> Floats:
-        similar = similarity(queries, self._keys)
+        gaps = novelty(queries, self._keys)
         answers = (queries @ self._state).astype(np.float64)
-        close = similar.max(axis=1, initial=-np.inf) >= self.near
+        close = gaps.min(axis=1, initial=np.inf) <= 1 - self.near
         if close.any():
-            answers[close] = softmax(similar[close] / self.theta) @ self._values
+            answers[close] = softmax(-gaps[close] / self.theta) @ self._values
         return answers

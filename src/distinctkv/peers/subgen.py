@@ -10,7 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..rule import Floats
-from .base import Card, Ids, Peer, Singles, at_least_one, positive, seeded, similarity, softmax
+from .base import (
+    Card,
+    Ids,
+    Peer,
+    Singles,
+    at_least_one,
+    novelty,
+    positive,
+    seeded,
+    similarity,
+    softmax,
+)
+
+# Cosines of rows whose length is one only to float32 may rank keys this close the other way round.
+_ROUNDED = 1e-5
 
 
 class SubGen(Peer):
@@ -88,9 +102,13 @@ class SubGen(Peer):
 
     def _group(self, key: Singles, n: int) -> int:
         """The nearest of the first ``n`` groups, or ``n`` where all are too far."""
+        if n == 0:
+            return 0
         similar = similarity(key[None], self._first[:n])[0]
-        nearest = int(similar.argmax()) if n else n
-        return nearest if n and 2 - 2 * similar[nearest] <= self.delta**2 else n
+        near = np.flatnonzero(similar >= similar.max() - _ROUNDED)
+        gaps = novelty(key[None], self._first[near])[0]
+        nearest = int(gaps.argmin())
+        return int(near[nearest]) if 2 * gaps[nearest] <= self.delta**2 else n
 
     def _sample(self, group: int, key: Singles, value: Singles) -> None:
         """Count a token in, and keep it as a sample with probability ``samples / count``."""

@@ -8,7 +8,18 @@ import numpy as np
 
 from ..policy import check_metric
 from ..rule import Floats
-from .base import Card, Ids, Peer, Singles, at_least_one, positive, real, similarity, softmax
+from .base import (
+    Card,
+    Ids,
+    Peer,
+    Singles,
+    at_least_one,
+    novelty,
+    positive,
+    real,
+    similarity,
+    softmax,
+)
 
 _BLOCK = 32
 
@@ -73,11 +84,11 @@ class TTL(Peer):
         slot_ids = np.concatenate([self._ids, np.zeros(n_new, np.int64)])
         used = np.concatenate([self._used, np.zeros(n_new, np.int64)])
         alive = np.arange(before + n_new) < before
-        novelty = distances(self._keys, before)
+        gaps = novelty(keys, self._keys)
         due = {int(time): column for column, time in enumerate(self._used)}
         ids = np.empty(n_new, np.int64)
         for t, time in enumerate(range(now, now + n_new)):
-            slot = self._nearest(np.where(alive[: before + t], novelty[t, : before + t], np.inf))
+            slot = self._nearest(np.where(alive[: before + t], gaps[t, : before + t], np.inf))
             if slot < 0:
                 slot = before + t
                 alive[slot], slot_ids[slot], self._born = True, self._born, self._born + 1
@@ -90,22 +101,10 @@ class TTL(Peer):
         self._ids, self._used = slot_ids[alive], used[alive]
         return ids
 
-    def _nearest(self, novelty: Floats) -> int:
+    def _nearest(self, gaps: Floats) -> int:
         """Column of the slot to merge with, the oldest of equals; -1 if all are too far."""
-        column = int(novelty.argmin()) if len(novelty) else -1
-        return -1 if column < 0 or novelty[column] > self.tau else column
+        column = int(gaps.argmin()) if len(gaps) else -1
+        return -1 if column < 0 or gaps[column] > self.tau else column
 
     def _answer(self, queries: Singles) -> Floats:
         return softmax(similarity(queries, self._keys) / self.theta) @ self._values
-
-
-def distances(keys: Singles, before: int) -> Floats:
-    """Half the squared distance of each new key from all keys, (l, S + l): 1 - cosine (eq. 1).
-
-    >>> distances(np.eye(2, dtype=np.float32), 1)
-    array([[1., 0.]])
-    """
-    wide = keys.astype(np.float64)
-    half = (wide * wide).sum(axis=1) / 2
-    gaps: Floats = half[before:, None] + half - wide[before:] @ wide.T
-    return gaps

@@ -48,7 +48,10 @@ def tables(result: Result) -> Group:
         made.append(Text(plea(result) if result.rows else f"{ABSENT}\n{plea(result)}", "yellow"))
     for name, rows in result.tables.items():
         claimed = frozenset(claim.measure for claim in result.claims_of(*rows))
-        made.append(Numbers(result, rows, claimed, result.headings.get(name)))
+        heading = result.headings.get(name)
+        if not measures_of(rows):
+            heading = f"{heading or 'Table'}: {ABSENT}"
+        made.append(Numbers(result, rows, claimed, heading))
         if claimed:
             made.append(_verdicts(result, rows))
     return Group(*made)

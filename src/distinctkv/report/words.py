@@ -37,12 +37,15 @@ def number(value: float, like: float | None = None) -> str:
 
 
 def printed(value: float) -> str:
-    """A number of the paper, with the digits that papers print.
+    """A number of the paper, with all its digits; a part of one has two at least.
 
-    >>> printed(0.82), printed(1.0), printed(64), printed(30000)
-    ('0.82', '1.00', '64', '30,000')
+    >>> printed(0.82), printed(1.0), printed(0.999), printed(2), printed(74.4), printed(30000)
+    ('0.82', '1.00', '0.999', '2', '74.4', '30,000')
     """
-    return f"{value:,.2f}" if abs(value) < 10 else f"{value:,g}"
+    if isinstance(value, int) or abs(value) >= 10:
+        return f"{value:,g}"
+    digits = repr(value).partition(".")[2]
+    return f"{value:.{max(2, len(digits))}f}"
 
 
 def spread(measure: Measure) -> str:
