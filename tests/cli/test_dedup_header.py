@@ -81,3 +81,9 @@ def test_what_is_no_header_is_refused(path, options, said):
     answer = dedup(path, *options)
     assert (answer.exit_code, answer.stdout) == (2, "")
     assert said in answer.stderr
+
+
+def test_a_header_that_most_lines_lack_is_told(path):
+    said = "15 of 15 lines do not begin with the header given"
+    assert said in dedup(path, "--header", r"\S+ \[\w+\] ").stderr
+    assert "warning" not in dedup(path, "--header", r"\S+ \S+ INFO ").stderr

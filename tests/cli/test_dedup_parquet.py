@@ -249,6 +249,15 @@ def test_two_columns_of_one_name_are_refused(tmp_path):
     assert "two columns named 'text'" in answer.stderr
 
 
+def test_a_name_that_parquet_cannot_open_is_refused(tables, tmp_path):
+    odd = tmp_path / os.fsdecode(b"\xff.parquet")
+    os.link(tables[0], odd)
+    for path, output in ((odd, tmp_path / "out"), (tables[0], odd.with_suffix(".out"))):
+        answer = dedup(path, "--field", "text", "-o", output)
+        assert answer.exit_code == 1
+        assert "must be UTF-8" in answer.stderr
+
+
 def test_a_row_that_is_left_out_is_told_by_its_number(tmp_path):
     parquet.write_table(pyarrow.table({"text": ["a", None, "a"]}), tmp_path / "x")
     answer = dedup(tmp_path / "x", "--field", "text", "-o", tmp_path / "out", "--explain")

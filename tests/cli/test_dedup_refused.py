@@ -140,6 +140,12 @@ def test_a_similarity_that_is_no_number_is_refused(mixed):
     assert "nan" in answer.stderr
 
 
+def test_a_budget_that_is_no_number_is_refused(mixed):
+    answer = dedup(mixed[0], "--field", "text", "--budget", "9" * 400)
+    assert answer.exit_code == 2
+    assert "Invalid value for --budget" in answer.stderr
+
+
 def test_a_pipe_can_be_written(mixed, tmp_path):
     import threading
 

@@ -302,6 +302,13 @@ def test_a_gain_needs_a_budget(doors):
     assert "needs --budget" in parse(doors, "--gain", 5).stderr
 
 
+@pytest.mark.parametrize("options", [("5", "--gain", "nan"), ("5", "--gain", "inf"), ("9" * 400,)])
+def test_a_budget_that_is_no_number_is_refused(doors, options):
+    answer = parse(doors, "--budget", *options)
+    assert answer.exit_code == 2
+    assert "Invalid value for --budget" in answer.stderr
+
+
 def test_a_port_in_use_is_refused(doors):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -363,7 +370,7 @@ def follow(path, *options):
 def test_a_parse_that_is_stopped_shows_and_keeps_what_it_has(doors, tmp_path, number):
     state = tmp_path / "doors.state"
     process = follow(doors, "--state", state)
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not state.exists() and time.monotonic() < end:
         time.sleep(0.05)
     process.send_signal(number)

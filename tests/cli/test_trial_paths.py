@@ -83,6 +83,18 @@ def test_a_state_that_is_no_file_is_refused_before_the_work(doors, pipe):
             assert "is not a regular file" in answer.stderr
 
 
+def test_a_state_that_links_lead_nowhere_is_refused_before_the_work(doors, tmp_path):
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    for name in (["parse"], ["watch", "--no-follow"], ["dedup", "-o", tmp_path / "out"]):
+        answer = command(*name, doors, "--state", circle)
+        assert answer.exit_code == 2
+        assert "symbolic links" in answer.stderr
+    answer = command("dedup", doors, "--state", tmp_path / "state", "-o", circle)
+    assert answer.exit_code == 1
+    assert "symbolic links" in answer.stderr
+
+
 def test_a_state_may_be_a_link(doors, tmp_path):
     state, target = tmp_path / "link.state", tmp_path / "target.state"
     state.symlink_to(target)
@@ -121,7 +133,7 @@ def test_a_pipe_that_nobody_writes_to_is_left_when_asked(pipe, number):
     process = start("parse", pipe, "--metrics", 0)
     assert process.stderr.readline().startswith(b"metrics")
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert process.returncode == 128 + number
 
 
@@ -129,7 +141,7 @@ def test_a_pipe_waits_for_its_writer(pipe):
     process = start("parse", pipe, "--metrics", 0)
     assert process.stderr.readline().startswith(b"metrics")
     pipe.write_text(DOORS)
-    printed, _ = process.communicate(timeout=30)
+    printed, _ = process.communicate(timeout=120)
     assert [row["count"] for row in objects(printed)] == [20]
 
 

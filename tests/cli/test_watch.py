@@ -76,23 +76,23 @@ class Watcher:
 
     def until(self, test):
         """Wait for something to become true."""
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while not test() and time.monotonic() < end:
             time.sleep(0.02)
         assert test()
 
     def metrics(self):
-        with urlopen(self.address, timeout=10) as answer:
+        with urlopen(self.address, timeout=60) as answer:
             rows = answer.read().decode().splitlines()
         return dict(row.rsplit(" ", 1) for row in rows if not row.startswith("#"))
 
     def stop(self):
         self.process.send_signal(signal.SIGINT)
         told = self.process.stderr.read().decode()
-        self._thread.join(30)
+        self._thread.join(60)
         self.process.stdout.close()
         self.process.stderr.close()
-        return self.process.wait(30), told
+        return self.process.wait(60), told
 
 
 @pytest.fixture

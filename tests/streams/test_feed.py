@@ -171,14 +171,14 @@ class Follower:
 
     def until(self, lines):
         """Wait until exactly these came."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while self.lines != lines and time.monotonic() < end:
             time.sleep(0.01)
         assert self.lines == lines
 
     def close(self):
         self.done = True
-        self._thread.join(10)
+        self._thread.join(60)
 
 
 @pytest.fixture

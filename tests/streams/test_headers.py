@@ -17,6 +17,32 @@ FORMATS = {
         "<34>1 2003-10-11T22:14:15.003Z host su - ID47 - ",
         "<13>1 2003-10-11T22:14:16Z host cron.d - ID1 - ",
     ),
+    "RFC 5424 with all its parts": (
+        '<34>1 2003-10-11T22:14:15.003Z host su 411 ID47 [a@1 k="] " i="2"][b@2] ',
+        "<13>1 2003-10-11T22:14:16+02:00 other cron 12 - - \ufeff",
+        "<191>1 - - web - TCPIN [c@3] ",
+    ),
+    "colours": (
+        "\x1b[90m2025-03-14 10:00:07\x1b[0m \x1b[32mINFO\x1b[0m ",
+        "\x1b[90m2025-03-14 10:00:09\x1b[0m \x1b[1;31mERROR\x1b[0m ",
+    ),
+    "colours of Rust": (
+        "\x1b[2m2025-03-14T10:00:07.1Z\x1b[0m \x1b[32m INFO\x1b[0m \x1b[2mapp::net:\x1b[0m ",
+        "\x1b[2m2025-03-14T10:00:09.2Z\x1b[0m \x1b[33m WARN\x1b[0m \x1b[2mapp::disk:\x1b[0m ",
+    ),
+    "Elasticsearch": (
+        "[2025-03-14T10:00:07,123][INFO ][o.e.c.m.MetadataService  ] [node-1] ",
+        "[2025-03-14T10:00:08,001][WARN ][o.e.n.Node               ] [node-2] ",
+    ),
+    "Rails": (
+        "I, [2025-03-14T10:00:07.123456 #1201]  INFO -- : ",
+        "W, [2025-03-14T10:00:08.123456 #1202]  WARN -- : ",
+    ),
+    "Apache 2.4": (
+        "[Fri Mar 14 10:00:07.123456 2025] [core:error] [pid 120:tid 1401] ",
+        "[Fri Mar 14 10:00:08.001456 2025] [ssl:warn] [pid 121:tid 1409] ",
+    ),
+    "kernel": ("[    0.000000] ", "[12345.678901] "),
     "journal": ("2024-05-01T10:00:00+02:00 box app[7]: ", "2024-05-01T10:00:01+02:00 box su[9]: "),
     "log4j": (
         "2015-10-18 18:01:47,978 INFO [main] org.apache.hadoop.App: ",
@@ -119,6 +145,11 @@ def test_time_is_told_where_it_is_written_out_best():
     found = guess(lines_of(FORMATS["node first"]))
     _, times = found.strip(lines_of(FORMATS["node first"], 2))
     assert times == ["2005-06-03-15.42.50.675872", "2005-06-03-15.42.53.276129"]
+
+
+def test_a_header_of_ones_own_may_name_colours():
+    line = "\x1b[32mINFO\x1b[0m the door is open"
+    assert Header("\x1b\\[32mINFO\\S+ ").strip([line])[0] == ["the door is open"]
 
 
 def test_lines_without_the_header_are_their_own_message():

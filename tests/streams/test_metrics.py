@@ -26,7 +26,7 @@ def metrics():
 
 
 def get(metrics, path="/metrics"):
-    return urlopen(f"http://127.0.0.1:{metrics.port}{path}", timeout=5)
+    return urlopen(f"http://127.0.0.1:{metrics.port}{path}", timeout=60)
 
 
 def values(text):
@@ -85,21 +85,21 @@ def test_a_port_in_use_is_refused(metrics):
 def test_a_client_may_ask_for_the_head_alone(metrics):
     metrics.publish("new\n")
     request = Request(f"http://127.0.0.1:{metrics.port}/metrics", method="HEAD")
-    with urlopen(request, timeout=5) as answer:
+    with urlopen(request, timeout=60) as answer:
         assert (answer.read(), answer.headers["Content-Length"]) == (b"", "4")
 
 
 def test_a_client_that_falls_silent_is_let_go(monkeypatch):
     monkeypatch.setattr(server, "PATIENCE", 0.1)
     served = Metrics(0)
-    with socket.create_connection(("127.0.0.1", served.port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=60) as client:
         client.send(b"GET /met")
         assert client.recv(1) == b""
     served.close()
 
 
 def test_a_client_that_goes_away_is_not_told_of(metrics, capfd):
-    client = socket.create_connection(("127.0.0.1", metrics.port), timeout=5)
+    client = socket.create_connection(("127.0.0.1", metrics.port), timeout=60)
     client.send(b"GET /metrics HTTP/1.0\r\n")
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv.streams.files.sources import Source
-from distinctkv.streams.files.unpacking import Peeked, SourceError
+from distinctkv.streams.files.unpacking import PIECE, Peeked, SourceError
 from tests.streams.packing import PACKED, SKIPPED
 
 TEXT = "".join(f"line {number}: größe {number % 7}\n" for number in range(4000)).encode()
@@ -69,6 +69,20 @@ def test_a_damaged_archive_gives_what_is_whole(opened, kind):
     assert TEXT.startswith(found)
     assert source.damage != ""
     assert source.read(1) == b""
+
+
+@pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz"])
+def test_what_comes_before_damage_is_given_though_it_is_short(opened, kind):
+    source = opened(PACKED[kind](b"short\n") + b"what is this")
+    assert source.fill(100) == b"short\n"
+    assert source.damage != ""
+
+
+@pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz"])
+def test_padding_between_archives_is_nothing(opened, kind):
+    source = opened((PACKED[kind](b"line\n") + bytes(PIECE)) * 2)
+    assert source.fill(100) == b"line\n" * 2
+    assert source.damage == ""
 
 
 def test_an_archive_with_nothing_in_it_is_damaged(opened):

@@ -95,3 +95,7 @@ def test_of_all_that_fit_the_one_with_most_lines_stands_for_the_others(counts):
 
 def size(key):
     return len(key), key
+
+
+def test_a_template_without_lines_is_not_its_own_stand_in():
+    assert subsumed({("a", "<*>", "b"): 0}, rare=10, gap=4) == {}

@@ -200,6 +200,13 @@ def _check_parquet(paths: list[str], output: Path | None) -> None:
             raise click.BadParameter(
                 f"Parquet is read from its end and needs a file, got {name}", param_hint="FILE"
             )
+    for name in (*paths, str(output)):
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise click.ClickException(
+                f"the name of a Parquet file must be UTF-8, got {name!r}; rename it or link to it"
+            ) from error
 
 
 def _check_output(output: Path | None, paths: list[str], state: Path | None) -> None:
@@ -218,7 +225,7 @@ def _check_output(output: Path | None, paths: list[str], state: Path | None) -> 
             "a pipe or device cannot be cut back to what the state says; name a file",
             param_hint="--output",
         )
-    if output.resolve() in (state.resolve(), lock_of(state)):
+    if os.path.realpath(output) in (os.path.realpath(state), str(lock_of(state))):
         raise click.BadParameter(
             f"{output} is the state's own, or its lock; name another", param_hint="--output"
         )
@@ -230,7 +237,10 @@ def _seen(state: Path | None, similarity: float, budget: int | None) -> Deduplic
 
     from ..streams.dedup.deduplicator import Deduplicator
 
-    wanted = Deduplicator(similarity, budget=budget or inf, on_bad="skip")
+    try:
+        wanted = Deduplicator(similarity, budget=budget or inf, on_bad="skip")
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--budget") from error
     if state is None or not state.exists():
         return wanted
     held = Deduplicator.load(state)

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -31,6 +31,7 @@ class Summary:
     counts: dict[str, int]
     damages: dict[str, str]
     why: str = ""  # records were left out
+    doubt: str = ""
 
     def say(self, seconds: float) -> None:
         """Tell it on standard error."""
@@ -45,6 +46,8 @@ class Summary:
             told.append(f"{most}left out: {counts['bad']:,}, {self.why}; --explain tells which")
         for name, why in self.damages.items():
             told.append(f"{name} is damaged, read up to there: {why}")
+        if self.doubt:
+            told.append(f"warning: {self.doubt}")
         for line in told:
             click.echo(line, err=True)
 
@@ -72,7 +75,8 @@ def lines(job: Job, paths: list[str], output: Path | None, explain: bool) -> Sum
         out = out or stack.enter_context(_open(output, job))
         _print(out, job, [], headed)
         job.save()
-    return _summary(job, before, job.damages)
+    summary = _summary(job, before, job.damages)
+    return replace(summary, doubt=job.found.doubt)
 
 
 def _print(out: BinaryIO, job: Job, batch: list[tuple[Raw, Verdict]], headed: bool) -> bool:

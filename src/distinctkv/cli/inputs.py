@@ -188,7 +188,10 @@ def _parser(state: Path | None, budget: int | None, gain: float | None) -> LogPa
     held = _load(state) if state is not None and state.exists() else None
     if budget is None:
         return LogParser() if held is None else held
-    wanted = Concentration(tau=LogParser().concentration.tau, base=budget, gain=gain or 0.0)
+    try:
+        wanted = Concentration(tau=LogParser().concentration.tau, base=budget, gain=gain or 0.0)
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(str(error), param_hint="--budget, --gain") from error
     if held is not None and _budget(held.concentration) != _budget(wanted):
         raise click.BadParameter(
             f"{state} was begun with {_budget(held.concentration)}; "

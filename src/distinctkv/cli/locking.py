@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 
 def lock_of(state: Path) -> Path:
     """The file that is locked, next to the state, wherever links lead to."""
-    target = state.resolve()
+    target = Path(os.path.realpath(state))
     return target.with_name(f"{target.name}.lock")
 
 
@@ -21,7 +22,13 @@ def alone(state: Path | None) -> Iterator[None]:
     """Hold the lock of a state, a file next to it; the system lets go of it if we are killed."""
     if state is not None and not state.parent.is_dir():
         raise click.BadParameter(f"there is no folder {state.parent}", param_hint="--state")
-    if state is not None and state.exists() and not state.is_file():
+    try:
+        there = state is not None and state.stat()
+    except FileNotFoundError:
+        there = None
+    except OSError as error:  # links in a circle, for one
+        raise click.BadParameter(f"{state}: {error.strerror}", param_hint="--state") from error
+    if there and not stat.S_ISREG(there.st_mode):
         raise click.BadParameter(
             f"{state} is not a regular file; name another path", param_hint="--state"
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from math import inf
 
 from ..files.places import Trail
 from ..files.sources import Source
-from .finding import Finder
-from .forms import LONGEST, Form, Raw
+from .finding import MOST, Finder
+from .forms import LONGEST, Form, Raw, TooLong
 from .guessing import refuse_parquet
 from .separated import Csv
 from .spots import Spot
@@ -32,8 +32,8 @@ def batches(
     """
     held, form, waited = b"", found.known(trail.offset), 0.0
     while True:
-        piece = _piece(source)
-        held += piece or b""
+        piece, parts = yield from _gather(source, held, MOST if form is None else 0)
+        held = b"".join(parts)
         waited = inf if stop() else waited + TICK * (piece is None)
         if not source.regular and not trail.offset:
             refuse_parquet(held, source.name)
@@ -51,11 +51,10 @@ def batches(
         passed = held.count(b"\n", 0, end)
         trail.pass_by(held[:end])
         held = held[end:]
-        if len(held) > LONGEST:
-            records.append(Raw(b"", None, passed, f"it is longer than {LONGEST:,} bytes"))
-            held, passed = _pass_over(source, trail, held), passed + 1
-        yield records
+        yield [one if len(one.raw) <= LONGEST else TooLong.at(one.line) for one in records]
         spot.passed += passed
+        if len(held) > LONGEST:
+            held = yield from _pass_over(source, trail, held, spot, stop, aside)
         if piece == b"":
             break
     if held and aside is not None:
@@ -66,15 +65,49 @@ def batches(
         yield form.cut(held, over=True)[0]
 
 
-def _pass_over(source: Source, trail: Trail, held: bytes) -> bytes:
-    """Read to the end of a line that is too long; what comes after it."""
+def _gather(
+    source: Source, held: bytes, least: int
+) -> Generator[list[Raw], None, tuple[bytes | None, list[bytes]]]:
+    """The next bytes, and what was held with all up to them.
+
+    Beyond the ``least`` that is to be seen at once, bytes without a newline are passed on only with
+    those that come after: to look at the start of a long line again and again would take long.
+    """
+    parts, size, lines = [held], len(held), b"\n" in held
+    while True:
+        piece = _piece(source)
+        parts.append(piece or b"")
+        size += len(parts[-1])
+        if not piece or lines or b"\n" in piece or size <= least or size > LONGEST:
+            return piece, parts
+        yield []
+
+
+def _pass_over(
+    source: Source,
+    trail: Trail,
+    held: bytes,
+    spot: Spot,
+    stop: Callable[[], bool],
+    aside: list[Aside] | None,
+) -> Generator[list[Raw], None, bytes]:
+    """Read to the end of a line that is too long, which may never come; what comes after it."""
     while b"\n" not in held:
         trail.pass_by(held)
-        held = source.read(CELL)
-        if not held:
+        piece = _piece(source)
+        if piece == b"" and aside is not None:
+            aside.append((TooLong(), b"", spot))
             return b""
+        if piece == b"" or (stop() and aside is None):
+            trail.end()
+            yield [TooLong.at(0)]
+            return b""
+        held = piece or b""
+        yield []
     end = held.find(b"\n") + 1
     trail.pass_by(held[:end])
+    yield [TooLong.at(0)]
+    spot.passed += 1
     return held[end:]
 
 

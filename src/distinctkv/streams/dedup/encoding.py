@@ -43,7 +43,8 @@ class NGrams:
         """One row (L, width) per text, none of them all zeros."""
         rows = np.empty((len(texts), self.width), np.float32)
         for part in _parts(texts):
-            rows[part] = self._count(texts[part])
+            long = part.stop - part.start == 1 and len(texts[part.start]) > CHARACTERS
+            rows[part] = self._long(texts[part.start]) if long else self._count(texts[part])
         for lost in np.flatnonzero(~rows.any(axis=1)).tolist():  # runs that cancel each other out
             code = crc32(texts[lost].encode("utf-8", "surrogatepass"))
             rows[lost, code % self.width] = 1.0
@@ -51,16 +52,28 @@ class NGrams:
 
     def one(self, text: str, count: Callable[..., None]) -> NDArray[np.float32]:
         """The row of one text, by `compiled.count`."""
-        row = np.zeros(self.width, np.float32)
-        body = f"{START}{text}{END * (self.n - 1)}".encode("utf-32-le", "surrogatepass")
-        count(np.frombuffer(body, np.uint32), self.n, row)
+        row: NDArray[np.float32] = np.zeros(self.width, np.float32)
+        if len(text) > CHARACTERS:
+            row[:] = self([text])[0]
+            return row
+        count(_codes(f"{START}{text}{END * (self.n - 1)}"), self.n, row)
         return row if row.any() else self([text])[0]
+
+    def _long(self, text: str) -> NDArray[np.float64]:
+        """The counts of one text as `_count` has them, with little of it in hand at a time."""
+        sums = np.zeros((1, self.width))
+        for start in range(-1, len(text), CHARACTERS):
+            stop = start + CHARACTERS + self.n - 1
+            body = f"{START if start < 0 else ''}{text[max(0, start) : stop]}"
+            body += END * (min(stop, len(text) + self.n - 1) - len(text))
+            sums += self._summed(_mixed(_codes(body), self.n), 0, 1)
+        return sums
 
     def _count(self, texts: Sequence[str]) -> NDArray[np.float64]:
         n = self.n
         # Marks at both ends: each text has one run more than characters, even an empty one.
         body = "".join([f"{START}{text}{END * (n - 1)}" for text in texts])
-        codes = np.frombuffer(body.encode("utf-32-le", "surrogatepass"), np.uint32)
+        codes = _codes(body)
         lengths = np.fromiter(map(len, texts), np.int64, len(texts)) + n
         hashes = _mixed(codes, n)
         if len(texts) == 1:
@@ -82,6 +95,10 @@ class NGrams:
         placed = cells.view(np.int64) + starts
         sums: NDArray[Any] = np.bincount(placed, signs, n_texts * self.width)
         return sums.reshape(-1, self.width)
+
+
+def _codes(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
 def _mixed(codes: NDArray[np.uint32], n: int) -> NDArray[np.uint32]:

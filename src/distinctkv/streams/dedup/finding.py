@@ -5,8 +5,9 @@ from __future__ import annotations
 from ..files.headers import SAMPLE, Header
 from ..files.headers import guess as guess_header
 from ..files.sources import Source
+from ..files.unpacking import SourceError
 from .forms import Form, Json, Text
-from .guessing import of_start, same_columns
+from .guessing import check_length, of_start, same_columns
 from .separated import Csv
 
 ENOUGH, PATIENCE = 50, 3.0  # lines, or seconds, to guess the header of what comes slowly
@@ -23,13 +24,14 @@ class Finder:
         self.stamp: Header | None = None  # of lines of text: what follows it is compared
         self.guessing = False  # it from the first lines
         self.json = Json(field or "")
+        self._text: Text | None = None
 
     def known(self, offset: int) -> Form | None:
         """How a file is cut from an offset on; None if its first bytes must say."""
         if self.form == "jsonl":
             return self.json
         if self.form == "text":
-            return None if self.guessing else Text(self.stamp)
+            return None if self.guessing else self._lines()
         return Csv(self.field or "", self.columns) if offset else None
 
     def begin(
@@ -41,15 +43,21 @@ class Finder:
         of a file may be half written.
         """
         if self.form == "text":
-            return self._text(held, over=over, waited=waited, whole=whole)
+            return self._guess(held, over=over, waited=waited, whole=whole)
         if self.form == "auto":
             if not over and len(b"".join(held.split(None, 2))) < TWO:
+                if len(held) > MOST and not held.strip():
+                    raise SourceError(
+                        f"{source.name} begins with more than {MOST:,} blanks; say what it is "
+                        "with --format"
+                    )
                 return None
             if held.strip():
                 self.form = of_start(held, self.field, source.name)
         if self.form == "jsonl":
             return self.json
         line, newline, _ = held.partition(b"\n")
+        check_length(line, source.name)
         if not newline and not over:
             return None
         if over and not held.strip():
@@ -59,7 +67,22 @@ class Finder:
         self.columns = line
         return form
 
-    def _text(self, held: bytes, *, over: bool, waited: float, whole: bool) -> Form | None:
+    @property
+    def doubt(self) -> str:
+        """What makes the verdicts on lines doubtful; nothing if nothing does."""
+        text, stamp = self._text, self.stamp
+        if text is None or stamp is None or stamp.fields or 2 * text.headerless <= text.lines:
+            return ""
+        return (
+            f"{text.headerless:,} of {text.lines:,} lines do not begin with the header given, and "
+            "are compared as a whole; check --header"
+        )
+
+    def _lines(self) -> Text:
+        self._text = self._text or Text(self.stamp)
+        return self._text
+
+    def _guess(self, held: bytes, *, over: bool, waited: float, whole: bool) -> Form | None:
         lines = held.split(b"\n")
         if not over or whole:
             lines.pop()
@@ -70,4 +93,5 @@ class Finder:
         if any(lines):
             texts = [line.decode("utf-8", "replace").rstrip("\r") for line in lines[:SAMPLE]]
             self.stamp, self.guessing = guess_header(texts), False
-        return Text(self.stamp)
+            return self._lines()
+        return Text()

@@ -42,6 +42,7 @@ class Text:
 
     def __init__(self, stamp: Header | None = None) -> None:
         self._stamp = stamp
+        self.lines = self.headerless = 0  # counted where there is a header
 
     def cut(self, held: bytes, *, over: bool) -> tuple[list[Raw], int]:
         """One record per line."""
@@ -56,8 +57,26 @@ class Text:
         """What a line is; nothing, if it does not count."""
         text = line.removesuffix(b"\r").decode("utf-8", "surrogateescape")
         if self._stamp is not None:
-            text = self._stamp.strip([text])[0][0]
+            [text], [time] = self._stamp.strip([text])
+            self.lines += 1
+            self.headerless += time is None
         return Raw(line, text, number)
+
+
+class TooLong:
+    """A line of more than `LONGEST` bytes, of which nothing is held."""
+
+    name = "too long"
+
+    @staticmethod
+    def at(line: int) -> Raw:
+        """The record that it is."""
+        said = f"it is longer than {LONGEST:,} bytes, the most that is compared"
+        return Raw(b"", None, line, f"{said}; break it into lines before")
+
+    def cut(self, held: bytes, *, over: bool) -> tuple[list[Raw], int]:
+        """One record."""
+        return [self.at(0)], len(held)
 
 
 class Json(Text):

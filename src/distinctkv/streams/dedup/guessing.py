@@ -122,10 +122,22 @@ def _head(path: str) -> bytes:
 
 
 def _first_line(path: str) -> bytes:
-    source, held = Source(path), b""
+    source, parts, size = Source(path), [b""], 0
     try:
-        while b"\n" not in held and len(held) < LONGEST and (piece := source.read(PIECE)):
-            held += piece
+        while b"\n" not in parts[-1] and size <= LONGEST and (piece := source.read(PIECE)):
+            parts.append(piece)
+            size += len(piece)
     finally:
         source.close()
-    return held.partition(b"\n")[0]
+    line = b"".join(parts).partition(b"\n")[0]
+    check_length(line, path)
+    return line
+
+
+def check_length(line: bytes, name: str) -> None:
+    """Refuse a first line that cannot be one of columns."""
+    if len(line) > LONGEST:
+        raise SourceError(
+            f"the first line of {name} is longer than {LONGEST:,} bytes, and so names no columns; "
+            "is it a table of text? --format says what else it is"
+        )

@@ -10,7 +10,8 @@ from time import monotonic
 from typing import Any, BinaryIO
 
 from ..files.headers import Header
-from ..files.places import Place, Trail, find, latest
+from ..files.known import Known
+from ..files.places import Place, Trail, latest
 from ..files.sources import Source, arrived, open_early
 from ..files.unpacking import SourceError
 from .cutting import TICK, Aside, batches
@@ -57,7 +58,7 @@ class Job:
         self._paths, self._state, self._stop = paths, state, stop
         self.found = Finder(form, field)
         self.spot: Spot | None = None  # where the records of the last batch begin
-        self._places: list[Place] = []
+        self._places = Known(())
         self._left: list[Place] = []
         self._files = dict[str, int]()  # by their names, for people: how far they were read
         self._source: Source | None = None
@@ -68,7 +69,7 @@ class Job:
         self._fresh = fresh(seen, state)
         if NOTE in seen.note:
             self._restore(seen.note[NOTE])
-        self.begun = self.tally.records > 0 or bool(self._places)  # by a run before
+        self.begun = self.tally.records > 0 or any(self._places)  # by a run before
         if form == "csv":
             check_columns(paths, field or "", self.found.columns)
         self._saved, self._saved_at = self.tally.records, monotonic()
@@ -80,7 +81,7 @@ class Job:
             yield from self._await(path, file)
             if self.waits is not None:
                 return
-            source, trail = find(Source(path, file), self._places)
+            source, trail = self._places.find(Source(path, file))
             self._source, self._trail, self.spot = source, trail, Spot(source, trail.offset)
             aside = self._aside if self._state is not None and source.regular else None
             try:
@@ -210,4 +211,4 @@ class Job:
             found.guessing = (stamp := note.get("stamp")) == "auto"
             found.stamp = Header.restore(*stamp) if isinstance(stamp, list) else None
             self._files = {str(name): int(offset) for name, offset in note.get("files", {}).items()}
-            self._places = [Place.restore(row) for row in note["places"]]
+            self._places = Known(Place.restore(row) for row in note["places"])

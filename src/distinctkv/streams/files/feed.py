@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from time import sleep
 
-from .places import Place, Trail, find, latest
+from .known import Known
+from .places import Place, Trail, latest
 from .sources import Source, arrived, open_early
 from .splitting import Splitter, Tally
 from .unpacking import SourceError
@@ -45,7 +46,7 @@ class Feed:
         self.until: Place | None = None  # where a batch has to end, too
         self.paths, self._follow, self._cell = paths, follow, cell
         self._aside, self._held = aside, list[Splitter]()
-        self._known, self._left = [*places], list[Place]()
+        self._known, self._left = Known(places), list[Place]()
         self._source: Source | None = None
         self._trail = Trail()
         self._passed = 0
@@ -53,7 +54,7 @@ class Feed:
 
     def __iter__(self) -> Iterator[list[str]]:
         for path in self.paths:
-            source, trail = find((yield from self._open(path)), self._known)
+            source, trail = self._known.find((yield from self._open(path)))
             while (yield from self._read(source, trail)):
                 self.rotations += 1
                 source, trail = (yield from self._reopen(path)), Trail()

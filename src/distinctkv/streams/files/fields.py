@@ -22,7 +22,14 @@ _TIMES = (
     r"\d{4}[-/.]\d\d[-/.]\d\d\b",
     r"\d{6} \d{6}\b",
     r"1\d{9}(?:[.,]\d+|\d{3}|\d{6})?\b",  # seconds since 1970, or milliseconds, or microseconds
+    r"\[ *\d{1,8}\.\d{6}\]",  # seconds since a kernel began
 )
+# The whole header of RFC 5424, whose words cannot be told from a message one by one.
+SYSLOG = (
+    r"<\d{1,3}>1 (?P<time>\S+) \S+ \S+ \S+ \S+ "
+    r'(?:-|(?:\[(?:[^]"\\]|"(?:[^"\\]|\\.)*+")*+\])++)(?: +\ufeff?|$)'
+)
+SYSLOG_FIELDS = ("time", "host", "program", "process", "kind", "data")
 _LEVELS = (
     r"trace\b debug[1-5]?\b info(?:rmation)?\b note\b notice\b warn(?:ing)?\b err(?:or)?\b "
     r"crit(?:ical)?\b severe\b alert\b emerg(?:ency)?\b fatal\b panic\b failure\b config\b "
@@ -31,7 +38,7 @@ _LEVELS = (
 _VALUES = {"time": _TIMES, "level": tuple(f"(?i:{level})" for level in _LEVELS.split())}
 _OPEN = r"""["'\[(<]*"""
 _KEYED = rf"(?:<\d+>)?(?:\w+=)?{_OPEN}"
-_GAP = r"""(?:["'\])>,:;|]+\s*|\s+|$)(?:[-|]+\s+)?"""
+_GAP = r"""(?:\s+[\])]+\s*|["'\])>,:;|]+\s*|\s+|$)(?:[-|]+\s+(?::\s+)?)?"""
 _NAME = r"[^\s:\[\]]++(?:::[^\s:\[\]]++)*+"
 
 
@@ -47,7 +54,7 @@ WEAK = {
     "number": (rf"{_OPEN}-?\d+(?:#\d+)?{_GAP}", {"time", "level", "number"}),
     "bracket": (
         rf"\[[^\[\]]*+(?:\[[^\[\]]*+\][^\[\]]*+)*+\]{_GAP}",
-        {"time", "level", "letter", "number", "column", "name", "dash"},
+        {"time", "level", "letter", "number", "bracket", "column", "name", "dash"},
     ),
     "tag": (
         rf"(?:{_NAME}(?:\[[^\s\]]*\])?\s*:(?!\S)|[^\s\[\]]++\](?=\s)|(?<=\w:){_NAME}:)\s*",

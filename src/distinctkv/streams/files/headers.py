@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from .fields import STRONG, WEAK, narrowed
+from ..parsing.lines import uncoloured
+from .fields import STRONG, SYSLOG, SYSLOG_FIELDS, WEAK, narrowed
 
 SAMPLE = 1000  # lines that a header is guessed from
 MOST = 0.9  # of the lines have a field, or it is none
@@ -28,7 +29,7 @@ class Header:
     r"""A header to take off lines: a regular expression that matches at the start of a line.
 
     What a group named ``message`` matches is kept, or else what follows. A group named ``time``
-    says when.
+    says when. A header that was guessed, and so has fields, looks at lines without their colours.
 
     >>> header = Header(r"(?P<time>\S+) \w+: ")
     >>> header.strip(["12:30:01 INFO: up", "  at main()"])
@@ -61,7 +62,7 @@ class Header:
         match, message, time = self._regex.match, self._message, self._time
         messages: list[str] = []
         times: list[str | None] = []
-        for line in lines:
+        for line in self._plain(lines):
             found = match(line)
             if found is None:
                 messages.append(line)
@@ -70,6 +71,9 @@ class Header:
                 messages.append(line[found.end() :] if message is None else found[message] or "")
                 times.append("" if time is None else found[time] or "")
         return messages, times
+
+    def _plain(self, lines: Sequence[str]) -> Sequence[str]:
+        return _without_colours(lines) if self.fields else lines
 
 
 class _Unit(NamedTuple):
@@ -120,6 +124,10 @@ def guess(lines: Sequence[str]) -> Header | None:
     >>> found.strip(["Jun 14 15:16:03 combo su[3]: session opened"])
     (['session opened'], ['Jun 14 15:16:03'])
     """
+    lines = _without_colours(lines)
+    standard = re.compile(SYSLOG).match
+    if lines and sum(map(bool, map(standard, lines))) >= LEAST * len(lines):
+        return Header(SYSLOG, SYSLOG_FIELDS)
     units: list[_Unit] = []
     ends = [(line, 0) for line in lines if line.strip() and not line[0].isspace()]
     while ends and (unit := next(_units(ends, units[-1].kind if units else None), None)):
@@ -147,7 +155,12 @@ def timed(lines: Sequence[str]) -> float:
     0.5
     """
     begins = re.compile(STRONG["time"]).match
-    return sum(begins(line) is not None for line in lines) / max(1, len(lines))
+    found = sum(begins(line) is not None for line in _without_colours(lines))
+    return found / max(1, len(lines))
+
+
+def _without_colours(lines: Sequence[str]) -> list[str]:
+    return [uncoloured(line) if "\x1b" in line else line for line in lines]
 
 
 def _without(units: list[_Unit], kind: str) -> list[_Unit]:

@@ -77,25 +77,6 @@ class Trail:
         self.before, self.offset = self.recent, self._read
 
 
-def find(source: Source, places: list[Place]) -> tuple[Source, Trail]:
-    """A source that was just opened, or the same opened anew, at the place where it was left.
-
-    The place is taken out of the list.
-    """
-    heads = {n: digest(source.head[:n]) for n in {place.n_head for place in places}}
-    likely = (place for place in places if place.head == heads[place.n_head])
-    for place in sorted(likely, key=lambda place: -place.offset):
-        if not place.may_fit(source):
-            continue
-        before = source.skip(place.offset)
-        if source.offset == place.offset and digest(before) == place.trail:
-            places.remove(place)
-            return source, Trail(place.offset, before)
-        source.close()
-        source = Source(source.path)
-    return source, Trail()
-
-
 def latest(held: Sequence[T], n_named: int) -> list[T]:
     """What a state keeps: the last, and so at least all that a run names, with as many before."""
     return [*held[-max(REMEMBERED, 2 * n_named) :]]

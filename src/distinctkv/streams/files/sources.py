@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import BinaryIO, cast
 
-from .unpacking import PIECE, Peeked, SourceError, Text, damages, unpack
+from .unpacking import PIECE, Peeked, SourceError, damages, unpack
 
 HEAD = 1024  # bytes at the start of a text, by which it is known again
 
@@ -39,9 +39,6 @@ class Source:
         except SourceError as error:
             self.close()
             raise SourceError(f"cannot read {self.name}: {error}") from error
-        except damages() as error:
-            self.damage = str(error)
-            self._text, self.head = Text(self._raw, "damaged", 0), b""
 
     @property
     def kind(self) -> str:
@@ -89,15 +86,22 @@ class Source:
             left -= len(piece)
         return b"".join(pieces)
 
-    def skip(self, offset: int) -> bytes:
-        """Go to a place, and say what is before it; an archive is unpacked up to there."""
+    def skip(self, offset: int, before: bytes = b"") -> bytes:
+        """Go to a place, and say what is before it; an archive is unpacked up to there.
+
+        What is before the place where it is now must be given, unless that is the start.
+        """
         if self.kind == "plain" and self.regular:
-            self.offset = max(0, offset - HEAD)
+            self.offset, before = max(0, offset - HEAD), b""
             self._raw.seek(self._text.begin + self.offset)
-        before = b""
         while self.offset < offset and (piece := self.read(min(offset - self.offset, PIECE))):
             before = (before + piece)[-HEAD:]
         return before
+
+    def anew(self) -> Source:
+        """The same file, opened once more; this one is closed."""
+        self.close()
+        return Source(self.path)
 
     def renewed(self) -> bool:
         """Whether another file has its name now, or this one was cut short: log rotation."""

@@ -40,6 +40,7 @@ class Peeked:
         self.passed = 0
         self._inner = inner
         self._ahead = b""
+        self._damage: Exception | None = None  # beyond what was looked at
 
     @property
     def held(self) -> bool:
@@ -47,10 +48,18 @@ class Peeked:
         return bool(self._ahead)
 
     def peek(self, n: int) -> bytes:
-        """The next ``n`` bytes, or all there are."""
-        while len(self._ahead) < n and (piece := self._inner.read(PIECE)):
+        """The next ``n`` bytes, or all there are before the end or some damage."""
+        while len(self._ahead) < n and (piece := self._look()):
             self._ahead += piece
         return self._ahead[:n]
+
+    def _look(self) -> bytes:
+        """Some bytes ahead; of damage, only reading tells."""
+        try:
+            return b"" if self._damage is not None else self._inner.read(PIECE)
+        except damages() as error:
+            self._damage = error
+            return b""
 
     def mark(self, *marks: bytes) -> bytes | None:
         """The mark that comes next; no more is read than it takes to know."""
@@ -65,6 +74,8 @@ class Peeked:
 
     def read(self, n: int = PIECE, /) -> bytes:
         """What is there, up to ``n`` bytes."""
+        if self._damage is not None and not self._ahead:
+            raise self._damage
         content = self._ahead or self._inner.read(n)
         piece, self._ahead = content[:n], content[n:]  # some readers give more than n
         self.passed += len(piece)
@@ -94,6 +105,40 @@ class _Packed:
 
     def read(self, n: int, /) -> bytes:
         return self._unpacker.read1(n)
+
+
+class _Streams:
+    """Streams of bzip2 or xz, one after the other, with padding between them.
+
+    The standard library's own readers take the start of a damaged stream for the end of all.
+    """
+
+    def __init__(
+        self, inner: Readable, new: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]
+    ) -> None:
+        self._inner, self._new, self._stream = inner, new, new()
+
+    def read1(self, n: int, /) -> bytes:
+        while True:
+            raw = b""
+            if self._stream.eof:
+                raw = self._next()
+                if not raw:
+                    return b""
+                self._stream = self._new()
+            elif self._stream.needs_input:
+                raw = self._inner.read(PIECE)
+                if not raw:
+                    raise EOFError("it ends before its end-of-stream mark")
+            if text := self._stream.decompress(raw, n):
+                return text
+
+    def _next(self) -> bytes:
+        """The first bytes of the stream that follows."""
+        raw = self._stream.unused_data or self._inner.read(PIECE)
+        while raw and not raw.lstrip(b"\0"):
+            raw = self._inner.read(PIECE)
+        return raw.lstrip(b"\0")
 
 
 class _Wide:
@@ -140,14 +185,14 @@ class _Zst:
 
 
 _gzip = ("gzip", lambda inner: gzip.GzipFile(fileobj=inner))
-_bzip2 = ("bzip2", bz2.BZ2File)
+_bzip2 = ("bzip2", lambda inner: _Streams(inner, bz2.BZ2Decompressor))
 _zst = ("zst", _Zst)
 _ARCHIVES: Mapping[bytes, tuple[str, Callable[[Any], _Archive]]] = {
     b"\x1f\x8b\x08": _gzip,
     # How well it was packed, then a block or, of nothing, the end.
     **{b"BZh%d1AY&SY" % level: _bzip2 for level in range(1, 10)},
     **{b"BZh%d\x17rE8P\x90" % level: _bzip2 for level in range(1, 10)},
-    b"\xfd7zXZ\0": ("xz", lzma.LZMAFile),
+    b"\xfd7zXZ\0": ("xz", lambda inner: _Streams(inner, lzma.LZMADecompressor)),
     b"\x28\xb5\x2f\xfd": _zst,
     # A frame to skip comes first where zst was packed in parallel, as by pzstd.
     **{b"%c*M\x18" % first: _zst for first in range(0x50, 0x60)},

@@ -35,7 +35,7 @@ def subsumed(
         if key not in kept and WILD in key:
             wider = ((totals[one], one) for one in _shorter(tree, key, gap))
             most = max(wider, default=(0, key))
-            if most[0] >= rare * count:
+            if most[1] != key and most[0] >= rare * count:
                 into[key] = most[1]
     return {key: _last(into, key) for key in into}
 

@@ -1,0 +1,75 @@
+"""The place at which a text was left, among many."""
+
+import gzip
+
+import pytest
+
+from distinctkv.streams.files.feed import Feed
+from distinctkv.streams.files.sources import Source
+
+BANNER = "the same start in every file\n" * 50
+
+
+def lines_of(feed):
+    return [line for batch in feed for line in batch]
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """The names of files, each time that one is opened."""
+    names, init = [], Source.__init__
+
+    def noted(self, path, *rest):
+        names.append(path)
+        init(self, path, *rest)
+
+    monkeypatch.setattr(Source, "__init__", noted)
+    return names
+
+
+@pytest.fixture
+def alike(tmp_path):
+    """Files that begin alike, each longer than the one before."""
+    paths = [tmp_path / f"{number}.log" for number in range(40)]
+    for number, path in enumerate(paths):
+        path.write_text(BANNER + f"line of file {number}\n" * (number + 1))
+    return paths
+
+
+def test_files_that_begin_alike_are_known_at_once(alike, opened):
+    before = Feed([*map(str, alike)])
+    lines_of(before)
+    opened.clear()
+    assert lines_of(Feed([*map(str, alike)], places=before.places)) == []
+    assert len(opened) == len(alike)
+
+
+def test_archives_that_begin_alike_are_unpacked_twice_at_most(alike, opened):
+    before = Feed([*map(str, alike)])
+    lines_of(before)
+    for path in alike:
+        packed = gzip.compress(path.read_bytes() + b"more\n")
+        path.unlink()
+        path.with_suffix(".gz").write_bytes(packed)
+    opened.clear()
+    paths = [str(path.with_suffix(".gz")) for path in alike]
+    assert lines_of(Feed(paths, places=before.places)) == ["more"] * len(alike)
+    assert len(opened) <= 3 * len(alike)
+
+
+def test_a_file_has_its_own_place_though_another_is_further(tmp_path):
+    short, long = tmp_path / "short.log", tmp_path / "long.log"
+    short.write_text("alive\n" * 300)
+    long.write_text("alive\n" * 900)
+    before = Feed([str(short), str(long)])
+    lines_of(before)
+    short.write_text("alive\n" * 1000)
+    assert len(lines_of(Feed([str(short)], places=before.places))) == 700
+
+
+def test_places_that_were_not_asked_for_stay_in_their_order(alike):
+    before = Feed([*map(str, alike)])
+    lines_of(before)
+    after = Feed([str(alike[3])], places=before.places)
+    lines_of(after)
+    assert after.places == [*before.places[:3], *before.places[4:], before.places[3]]
