@@ -5,6 +5,12 @@ import os
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+
+# Tests and what they start see a terminal of one kind, whoever runs them.
+for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(name, None)
+os.environ["TERM"] = "xterm"
 
 # `ci` draws the same examples in every run; `pytest --hypothesis-profile=nightly` draws new ones.
 settings.register_profile(
@@ -22,6 +28,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("ci")
+
+
+def pytest_configure(config):
+    # Hypothesis also draws constants of the modules loaded so far: others in each order of tests.
+    if config.getoption("--hypothesis-profile") != "nightly":
+        providers.is_local_module_file = lambda _: False
 
 
 @pytest.fixture(scope="session")
