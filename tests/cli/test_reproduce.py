@@ -115,3 +115,11 @@ def test_studies_that_used_fewer_seeds_are_named(toys):
     assert "Fewer than 5 seeds, for their length: toy2 2, toy3 3; --full uses more" in said
     assert "Fewer" not in toys("--seeds", "2").output
     assert "use fewer" in " ".join(toys("--help").output.split())
+
+
+@pytest.mark.parametrize("name", ["real_frontier.json", "report.html"])
+def test_what_cannot_be_written_is_named(reproduce, tmp_path, name):
+    (tmp_path / "out" / name).mkdir(parents=True)
+    answer = reproduce("--only", "real_frontier")
+    assert (answer.exit_code, type(answer.exception)) == (1, SystemExit)
+    assert name in answer.stderr

@@ -86,7 +86,10 @@ def command(
     names = tuple(dict.fromkeys(asked or studies.NAMES))
     results, stopped = _measure(names, range(seeds), FULL if full else QUICK, out, again)
     if results:
-        _publish(results, out, figure)
+        try:
+            _publish(results, out, figure)
+        except OSError as error:
+            raise click.ClickException(f"the report: {error}") from error
         _own_up(results, seeds, full)
     if stopped:
         done = ", ".join(result.study for result in results) or "none"
@@ -136,7 +139,7 @@ def _run(name: str, seeds: range, scale: Scale, out: Path, screen: Console) -> R
     try:
         with bar(screen, name) as progress:
             return shelf.measure(name, seeds, scale, out, progress)
-    except DataDamaged as error:
+    except (DataDamaged, OSError) as error:
         raise click.ClickException(f"{name}: {error}") from error
 
 
