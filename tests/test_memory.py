@@ -254,7 +254,8 @@ def test_an_interrupted_write_is_never_read_from(cache, monkeypatch):
     monkeypatch.setattr("distinctkv.engines.write", interrupt)
     with pytest.raises(KeyboardInterrupt):
         cache.write(STREAM, COLOURS)
-    for use in (lambda: cache.read(APPLE), lambda: cache.slots, lambda: cache.write(APPLE, RED)):
+    reads = (lambda: cache.read(APPLE), lambda: cache.slots, lambda: cache.classes)
+    for use in (*reads, lambda: cache.write(APPLE, RED)):
         with pytest.raises(RuntimeError, match="load the last snapshot"):
             use()
 

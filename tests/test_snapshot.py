@@ -229,6 +229,16 @@ def test_a_state_that_means_nothing_is_refused_even_with_a_true_digest(path):
             Cache.load(path)
 
 
+@pytest.mark.parametrize("value", ["first", "counts"])
+def test_classes_that_nothing_counts_are_refused_even_with_a_true_digest(path, value):
+    Cache(merge=Merge(value=value)).save(path)
+    tensors, known = snapshot.load(path, "cache")
+    known["values"]["classes"] = [3]
+    snapshot.save(path, "cache", tensors, known)
+    with pytest.raises(SnapshotError, match="classes where nothing is counted"):
+        Cache.load(path)
+
+
 def test_columns_that_do_not_fit_are_refused_even_with_a_true_digest(path):
     tensors, known = snapshot.load(path, "cache")
     for name, column in (

@@ -273,6 +273,7 @@ class Cache:
     @property
     def classes(self) -> Ints:
         """Labels held under ``Merge(value="counts")``, in rising order: the columns of a count."""
+        self._whole()
         return self._values.classes(self._slots)
 
     @property

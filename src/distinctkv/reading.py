@@ -30,11 +30,12 @@ def attention(
     keys: NDArray[Any] = slots["keys"].astype(np.float64 if fine else np.float32, copy=False)
     rows: NDArray[Any] = queries.astype(keys.dtype, copy=False)
     half: NDArray[Any] | float = 0.0
-    if fine:
+    if slots.metric == "euclidean":
         # Distances from the middle of the slots: far from the origin squares would cancel.
         middle = keys.mean(axis=0)
         keys, rows = keys - middle, rows - middle
-        half = (keys * keys).sum(axis=1) / 2
+    if fine:
+        half = np.einsum("ij,ij->i", keys, keys) / 2
     bias = None if weight is None else np.log(weight).astype(keys.dtype)
     step = max(1, CELLS // max(1, slots.n))
     for start in range(0, len(queries), step):

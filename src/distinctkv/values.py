@@ -123,6 +123,8 @@ class Values:
         self.codes = {int(label): code for code, label in enumerate(state["classes"])}
         if np.array(sorted(self.codes), np.int64).tolist() != state["classes"]:
             raise ValueError("classes out of order")
+        if self.codes and (self.policy, self.kind) != ("counts", "label"):
+            raise ValueError("classes where nothing is counted")
 
     def translate(self, slots: Slots, other: Values, theirs: Slots) -> NDArray[Any] | None:
         """Another cache's stored values, in the columns that our slots use."""

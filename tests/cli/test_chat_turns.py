@@ -14,6 +14,14 @@ pytest.importorskip("transformers")
 STOPPED = 128 + signal.SIGINT
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """Ctrl-C reaches Python, though a shell that starts the tests behind its back turns it off."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def interrupt(monkeypatch):
     """Press Ctrl-C, or send another signal, in this pass of a model; so many times."""
@@ -114,6 +122,24 @@ def test_what_was_read_is_saved_now_and_then(chat, text, state, interrupt, monke
     interrupt(0)
     again = chat("--context", text, "--state", state, "--chunk", "50")
     assert again.stdout == chat("--context", text, "--chunk", "50").stdout
+
+
+def test_a_last_saving_that_is_stopped_leaves_a_part_and_says_so(chat, text, state, monkeypatch):
+    from distinctkv.hf import DistinctCache
+
+    save, times = DistinctCache.save, iter(range(1, 10))
+
+    def stopped(cache, path):
+        for _ in range(2 if next(times) > 1 else 0):
+            signal.raise_signal(signal.SIGINT)
+        save(cache, path)
+
+    monkeypatch.setattr(DistinctCache, "save", stopped)
+    monkeypatch.setattr(chat_turns, "SAVING", 0.0)
+    left = chat("--context", text, "--state", state, "--chunk", "200")
+    assert left.exit_code == 1
+    assert "holds the context as far as it was saved" in left.stderr
+    assert "(323 tokens) was not read to its end" in chat("--state", state).stderr
 
 
 def test_without_a_state_ctrl_c_ends_reading_at_once(chat, text, interrupt):

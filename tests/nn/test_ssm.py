@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 from torch.nn import functional as fn
 
 from distinctkv.nn import ssm
@@ -78,6 +79,20 @@ def test_the_tables_of_ssd_grow_with_the_length_and_no_faster(draw, monkeypatch)
         counts.append(sum(table.numel() for table in made))
         made.clear()
     assert counts[1] == 4 * counts[0]
+
+
+@pytest.mark.slow
+def test_long_streams_of_as_many_parts_share_a_graph(draw, monkeypatch):
+    monkeypatch.setattr(ssm, "SPAN", 4)
+    torch._dynamo.reset()
+    graphs = CompileCounter()
+    fast = torch.compile(
+        lambda *given: ssd(*given, chunk=2), fullgraph=True, dynamic=True, backend=graphs
+    )
+    for L in (11, 13):
+        *given, _ = draw(L)
+        torch.testing.assert_close(fast(*given), ssd(*given, chunk=2))
+    assert graphs.frame_count == 1
 
 
 def test_ssd_goes_on_from_its_state(draw):

@@ -108,3 +108,9 @@ def test_no_digit_of_the_paper_is_lost(study):
     rows = [row for table in claims_for(study).values() for row in table.values()]
     numbers = [wording["paper"] for row in rows for wording in row.values()]
     assert [float(words.printed(number).replace(",", "")) for number in numbers] == numbers
+
+
+@pytest.mark.parametrize("number", [1e-5, 1.5e-7, 0.005, 12345.67, 1234567.5, 1234567])
+def test_no_digit_is_lost_however_large_or_small_a_number(number):
+    assert float(words.printed(number).replace(",", "")) == number
+    assert "e" not in words.printed(number)

@@ -67,6 +67,31 @@ def test_a_file_has_its_own_place_though_another_is_further(tmp_path):
     assert len(lines_of(Feed([str(short)], places=before.places))) == 700
 
 
+def test_the_place_of_an_empty_file_says_nothing_of_what_has_its_number_now(tmp_path):
+    empty, full = tmp_path / "empty.log", tmp_path / "full.log"
+    empty.touch()
+    full.write_text(BANNER)
+    before = Feed([str(empty), str(full)])
+    lines_of(before)
+    full.unlink()
+    empty.write_bytes(gzip.compress(BANNER.encode()))
+    after = Feed([str(empty)], places=before.places)
+    assert lines_of(after) == []
+    again = Feed([str(empty)], places=after.places)
+    assert lines_of(again) == []
+
+
+def test_the_place_of_a_file_that_was_empty_goes_when_it_is_read(tmp_path):
+    path = tmp_path / "some.log"
+    path.touch()
+    before = Feed([str(path)])
+    lines_of(before)
+    path.write_text(BANNER)
+    after = Feed([str(path)], places=before.places)
+    assert len(lines_of(after)) == 50
+    assert len(after.places) == 1
+
+
 def test_places_that_were_not_asked_for_stay_in_their_order(alike):
     before = Feed([*map(str, alike)])
     lines_of(before)

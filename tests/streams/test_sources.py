@@ -85,6 +85,14 @@ def test_padding_between_archives_is_nothing(opened, kind):
     assert source.damage == ""
 
 
+@pytest.mark.parametrize("kind", sorted(PACKED))
+def test_no_bytes_can_be_read_in_the_middle_of_an_archive(opened, kind):
+    source = opened(PACKED[kind](TEXT))
+    assert source.fill(PIECE + 10) == TEXT[: PIECE + 10]
+    assert source.read(0) == b""
+    assert source.fill(len(TEXT)) == TEXT[PIECE + 10 :]
+
+
 def test_an_archive_with_nothing_in_it_is_damaged(opened):
     source = opened(gzip.compress(b"text")[:5])
     assert source.fill(10) == b""

@@ -119,7 +119,7 @@ def _stopped(state: Path | None, talk: Talk) -> Iterator[None]:
     except KeyboardInterrupt:
         there = state is not None and state.exists()
         left = f"{state} holds the talk up to its last answer" if there else "nothing was kept"
-        if there and talk.unread:
+        if there and not talk.asked:
             left = f"{state} holds the context as far as it was saved"
         click.echo(f"\nstopped; {left}", err=True)
         raise

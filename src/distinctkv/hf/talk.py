@@ -67,12 +67,12 @@ class Talk:
 
     @property
     def unread(self) -> dict[str, Any]:
-        """Of a text that was not read to its end: its tokens, their digest, and the chunks."""
+        """Of a text that was not read to its end: tokens, their digest, chunks, and its start."""
         return dict(self.cache.notes.get("reading", {}))
 
     def ids(self, text: str) -> Tensor:
         """The tokens of a text, (1, L); what begins every text only at the beginning."""
-        begins = self.cache.get_seq_length() == 0 or bool(self.unread)
+        begins = self.unread.get("start", self.cache.get_seq_length()) == 0
         special = begins and not self.frame.begin
         found = self.tokenizer(text, return_tensors="pt", add_special_tokens=special)["input_ids"]
         ids = torch.as_tensor(found).long()
@@ -102,18 +102,25 @@ class Talk:
 
     def _begin(self, reading: dict[str, Any]) -> int:
         """Tokens of this text that were read before, if it is the one that was left."""
-        begun, seen = self.unread, self.cache.get_seq_length()
+        begun, seen = self.unread, int(self.cache.get_seq_length())
+        start = int(begun.get("start", seen))
+        reading["start"] = start
         if begun and begun != reading:
             raise ValueError(
-                f"the talk has read {seen:,} of the {begun['tokens']:,} tokens of a text in chunks "
-                f"of {begun['chunk']:,}, got another text or chunk ({reading['tokens']:,} tokens, "
-                f"{reading['chunk']:,}); give the same to go on, or begin a new talk"
+                f"the talk has read {seen - start:,} of the {begun['tokens']:,} tokens of a text "
+                f"in chunks of {begun['chunk']:,}, got another text or chunk "
+                f"({reading['tokens']:,} tokens, {reading['chunk']:,}); give the same to go on, or "
+                "begin a new talk"
             )
         self.cache.notes["reading"] = reading
-        return seen if begun else 0
+        return seen - start
 
     def ask(self, question: str, most: int = 256) -> Generator[str, None, None]:
-        """The answer, likeliest token by likeliest token, piece by piece as it comes."""
+        """The answer, likeliest token by likeliest token, piece by piece as it comes.
+
+        What was not read of a text until then is not read any more.
+        """
+        self.cache.notes.pop("reading", None)
         before, after = self.frame.begin, self.frame.ask
         if self.asked:
             before, after = self.frame.again, self.frame.ask_again

@@ -43,8 +43,7 @@ def ssd(
         return x, dt.new_zeros(batch, H, P, B.shape[3]) if state is None else state.clone()
     if L > (span := SPAN * chunk) > 0:
         parts = []
-        for at in range(0, L, span):
-            x_, dt_, B_, C_ = (t[:, at : at + span] for t in (x, dt, B, C))
+        for x_, dt_, B_, C_ in zip(*(torch.split(t, span, 1) for t in (x, dt, B, C)), strict=True):
             y, state = ssd(x_, dt_, A, B_, C_, chunk=chunk, state=state)
             parts.append(y)
         assert state is not None

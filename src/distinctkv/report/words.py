@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from ..extras import install
 from ..studies.result import Claim, Kind, Measure, Result, Row
@@ -42,10 +43,10 @@ def printed(value: float) -> str:
     >>> printed(0.82), printed(1.0), printed(0.999), printed(2), printed(74.4), printed(30000)
     ('0.82', '1.00', '0.999', '2', '74.4', '30,000')
     """
-    if isinstance(value, int) or abs(value) >= 10:
-        return f"{value:,g}"
-    digits = repr(value).partition(".")[2]
-    return f"{value:.{max(2, len(digits))}f}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    digits = f"{Decimal(repr(value)):f}".partition(".")[2].rstrip("0")
+    return f"{value:,.{max(2 if abs(value) < 10 else 0, len(digits))}f}"
 
 
 def spread(measure: Measure) -> str:

@@ -15,7 +15,8 @@ class Known:
     """Places in their order; looking for one takes no longer if there are many.
 
     The place of the same file comes before those of texts that begin alike, for it is surely its
-    own; of several, the one that is furthest counts.
+    own; of several, the one that is furthest counts. A place before all text says nothing, and
+    comes last: once that file is gone, another may have its number.
     """
 
     def __init__(self, places: Iterable[Place]) -> None:
@@ -35,7 +36,10 @@ class Known:
         The place is not known any more.
         """
         alike = self._starts.get((len(source.head), digest(source.head)), {})
-        for likely in (self._files.get(source.inode, {}), alike) if source.regular else ():
+        here = self._files.get(source.inode, {})
+        own = {number: place for number, place in here.items() if place.offset}
+        start = {number: place for number, place in here.items() if not place.offset}
+        for likely in (own, alike, start) if source.regular else ():
             source, number, before = _walk(source, likely)
             if number is not None:
                 return source, Trail(self._forget(number).offset, before)

@@ -119,7 +119,7 @@ class _Streams:
         self._inner, self._new, self._stream = inner, new, new()
 
     def read1(self, n: int, /) -> bytes:
-        while True:
+        while n:  # of no bytes, no stream comes to its end
             raw = b""
             if self._stream.eof:
                 raw = self._next()
@@ -132,6 +132,7 @@ class _Streams:
                     raise EOFError("it ends before its end-of-stream mark")
             if text := self._stream.decompress(raw, n):
                 return text
+        return b""
 
     def _next(self) -> bytes:
         """The first bytes of the stream that follows."""
