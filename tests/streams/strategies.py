@@ -31,7 +31,7 @@ def logs(draw, most=60):
 any_line = st.text(max_size=200) | st.binary(max_size=200)
 
 PIECES = (
-    *"=:,;|()[]{}<>@\"'%#!?*`.-/\\_+~$&\t\0\x1b\u00a0\u2028\ue000\ue001\ue002é٣",
+    *"=:,;|()[]{}<>@\"'%#!?*`.-/\\_+~$&\t\0\x1b\u00a0\u2028\ue000\ue001\ue002\ue004é٣",
     *(
         "a",
         "Ab",

@@ -56,7 +56,17 @@ FORMATS = {
     "Spring Boot": (
         "2020-01-01 00:00:00.000  INFO 1234 --- [           main] o.s.web.Class   : ",
         "2020-01-01 00:00:02.100  WARN 1234 --- [  nio-8080-exec] o.s.web.Context : ",
+        "2020-01-01 00:00:02.123  INFO 1234 --- [           main] o.a.[Door].[/]  : ",
     ),
+    "threads in brackets": (
+        "10:46:16,981 INFO  [org.jboss.as] (MSC service thread 1-3) ",
+        "10:46:17,002 WARN  [org.jboss.net] (Server Thread Pool -- 75) ",
+    ),
+    "bracket to bracket": (
+        "[2025-03-14T10:00:07.123+0000][87.916s][info][gc] ",
+        "[2025-03-14T10:00:08.001+0000][88.794s][warn][gc,heap] ",
+    ),
+    "central Europe": ("2025-01-14 10:00:07.123 CET ", "2025-01-14 10:00:08.001 CET "),
     "Spark": (
         "17/06/09 20:10:40 INFO executor.CoarseBackend: ",
         "17/06/09 20:10:41 WARN spark.SecurityManager: ",

@@ -57,6 +57,20 @@ def test_archives_that_begin_alike_are_unpacked_twice_at_most(alike, opened):
     assert len(opened) <= 3 * len(alike)
 
 
+def test_an_offset_that_many_places_have_is_looked_at_once(tmp_path, monkeypatch):
+    paths = [tmp_path / f"{number}.log" for number in range(40)]
+    for number, path in enumerate(paths):
+        path.write_text(BANNER + f"line of file {number:02}\n" * (1 + number % 4))
+    before = Feed([*map(str, paths)])
+    lines_of(before)
+    looks, skip = [], Source.skip
+    monkeypatch.setattr(Source, "skip", lambda *given: looks.append(given[1]) or skip(*given))
+    new = tmp_path / "new.log"
+    new.write_text(BANNER + "line of a new file\n" * 9)
+    assert len(lines_of(Feed([str(new)], places=before.places))) == 59
+    assert len(looks) <= 6
+
+
 def test_a_file_has_its_own_place_though_another_is_further(tmp_path):
     short, long = tmp_path / "short.log", tmp_path / "long.log"
     short.write_text("alive\n" * 300)

@@ -280,12 +280,25 @@ def test_only_a_parser_of_the_same_setting_is_absorbed():
         ({"few": 0}, "few must be at least 1, got 0"),
         ({"few": 1.5}, "few must be a whole number, got 1.5"),
         ({"max_line": float("inf")}, "max_line must be a whole number, got inf"),
-        ({"rare": float("nan")}, "rare must be at least 1, got nan"),
+        ({"rare": float("nan")}, "rare must be a number, got nan"),
         ({"max_line": 0}, "max_line must be at least 1, got 0"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(setting, message):
     with pytest.raises(ValueError, match=message):
+        LogParser(**setting)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"concentration": 0.3}, r"expected a Concentration .*, got 0\.3"),
+        ({"few": "4"}, "few must be a number, got '4'"),
+        ({"max_line": None}, "max_line must be a number, got None; for the default leave it out"),
+    ],
+)
+def test_settings_of_another_kind_are_refused(setting, message):
+    with pytest.raises(TypeError, match=message):
         LogParser(**setting)
 
 

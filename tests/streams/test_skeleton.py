@@ -32,7 +32,7 @@ FORMS = (
     "{}:443 up", 'said "{} {}"', "{} 3, 2024 10:00", "{}, {}; ({}).", "invalid {} user {}", "{}=on",
     "set {} user to {}", "ran 5 {} of {}", "on {} 3, 2024 Jan ok", "at Jan 3 10:00:00 {} {}",
     'said "{} {} {}" at 3', "for user  {} ok", "for user\t{} ok", "peer fade:{}:443 up",
-    "open {0} {0} {1}",
+    "open {0} {0} {1}", "msg={} at 3", "level=info event={} door={}",
 )  # fmt: skip
 LINES = st.lists(st.tuples(st.sampled_from(FORMS), WORDS, WORDS, WORDS), max_size=300).map(
     lambda rows: [form.format(*words) for form, *words in rows]

@@ -24,6 +24,20 @@ def test_the_shorter_list_is_the_one_that_is_written():
     assert spelt("delete 1 2 3").meet(spelt("delete 1")).write() == "delete <*>"
 
 
+def test_values_elsewhere_stay_apart():
+    met = spelt("use 5 MB of 7 [3:4]").meet(spelt("use 5 of 7 [3:4]"))
+    assert met.write() == "use <*> of <*> [<*>:<*>]"
+    assert values(met, Reader().read("use 6 MB of 8 [1:2]")) == ("6 MB", "8", "1", "2")
+
+
+def test_what_two_values_always_have_between_them_is_written():
+    lines = "on [a1][b2]", "on [a1-][b2]"
+    parser = LogParser()
+    parser.add_many(lines)
+    assert [parser.match(line).parameters for line in lines] == [("a1", "b2"), ("a1-", "b2")]
+    assert parser.templates()[0].template == "on [<*>][<*>]"
+
+
 def test_the_order_does_not_matter():
     one, two, three = map(spelt, ("a [1] ssh2", "a (1) ssh3", "a 1 2 ssh2"))
     assert one.meet(two).meet(three) == three.meet(two.meet(one)) == two.meet(three).meet(one)

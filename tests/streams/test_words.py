@@ -57,6 +57,17 @@ SHAPES = [
     ("r24=1f01", "r24=<*>"),
     ("r00=00", "<*>=<*>"),  # constant, but its number is gone
     ("()", "(<*>)"),
+    ('user="",', 'user="<*>",'),
+    ('{"user":""}', '{"user":"<*>"}'),
+    # text that was quoted with backslashes
+    (r"declined\n", r"declined\n"),
+    (r"declined.\r\n", r"declined.\r\n"),
+    (r"declined\\n", r"declined\\n"),
+    (r"refused\n\tat", r"refused\n\tat"),
+    (r"7s\n", r"<*>\n"),
+    (r"\"http://a.b/c\"", r"\"<*>\""),
+    (r"/var/log/x.\n", r"<*>.\n"),
+    (r"\"pod-7d9f\"", r"\"<*>\""),
     ("<*>", "<*>"),
 ]
 

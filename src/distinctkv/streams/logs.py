@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import snapshot
-from ..policy import Concentration
+from ..policy import Concentration, check_real
 from ..slots import Ints
 from .parsing import saving
 from .parsing.budget import Budget
@@ -51,14 +51,19 @@ class LogParser:
         max_line: int = 10_000,
     ) -> None:
         """Start empty; a budget in the concentration bounds the leaves."""
-        self.concentration = concentration or Concentration.fixed(0.3)
+        self.concentration = Concentration.fixed(0.3) if concentration is None else concentration
+        if not isinstance(self.concentration, Concentration):
+            raise TypeError(
+                f"expected a Concentration such as Concentration.fixed(0.3), got {concentration!r}"
+            )
         if self.concentration.tau > 1:
             raise ValueError(
                 f"tau must be at most 1 for lines, got {self.concentration.tau}; "
                 "it is the part of the words that may differ"
             )
         for name, number in (("few", few), ("rare", rare), ("max_line", max_line)):
-            if not number >= 1:
+            check_real(name, number)
+            if number < 1:
                 raise ValueError(f"{name} must be at least 1, got {number}")
             if name != "rare" and number % 1:
                 raise ValueError(f"{name} must be a whole number, got {number}")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 _CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?:[.,:]\d+)?(?: ?[AP]M\b)?"
 # After a date some programs leave out zeros: 2024-01-03 0:7:2.
 _LOOSE = rf"(?:\d{{1,2}}:\d{{1,2}}:\d{{1,2}}(?:[.,:]\d+)?(?: ?[AP]M\b)?|{_CLOCK})"
-_ZONE = r"(?:Z\b| ?[+-]\d\d:?\d\d\b| (?:UTC|GMT|[A-Z]{1,3}[SD]T)\b)?"
+_ZONE = r"(?:Z\b| ?[+-]\d\d:?\d\d\b| (?:UTC|GMT|[A-Z]{1,3}[SD]T|[CEMW]ET)\b)?"
 _DAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? +)?"
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _TIMES = (
@@ -53,11 +53,11 @@ WEAK = {
     "letter": (rf"{_OPEN}[VDIWEFCTP](?:/|(?=[\s\])|]){_GAP})", {"time", "number"}),
     "number": (rf"{_OPEN}-?\d+(?:#\d+)?{_GAP}", {"time", "level", "number"}),
     "bracket": (
-        rf"\[[^\[\]]*+(?:\[[^\[\]]*+\][^\[\]]*+)*+\]{_GAP}",
+        rf"(?:\[[^\[\]]*+(?:\[[^\[\]]*+\][^\[\]]*+)*+\]|\([^()]*+\))(?:{_GAP}|(?=\[))",
         {"time", "level", "letter", "number", "bracket", "column", "name", "dash"},
     ),
     "tag": (
-        rf"(?:{_NAME}(?:\[[^\s\]]*\])?\s*:(?!\S)|[^\s\[\]]++\](?=\s)|(?<=\w:){_NAME}:)\s*",
+        rf"(?:{_NAME}(?:\[[^\s\]]*\])?\s*:(?!\S)|\S++\s+:(?!\S)|[^\s\[\]]++\](?=\s)|(?<=\w:){_NAME}:)\s*",
         {"time", "level", "letter", "number", "bracket", "column"},
     ),
     "column": (

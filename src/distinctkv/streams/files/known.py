@@ -36,9 +36,10 @@ class Known:
         The place is not known any more.
         """
         alike = self._starts.get((len(source.head), digest(source.head)), {})
-        here = self._files.get(source.inode, {})
-        own = {number: place for number, place in here.items() if place.offset}
-        start = {number: place for number, place in here.items() if not place.offset}
+        here = self._files.get(source.inode, {}).items()
+        fitting = {number: place for number, place in here if place.may_fit(source)}
+        own = {number: place for number, place in fitting.items() if place.offset}
+        start = {number: place for number, place in fitting.items() if not place.offset}
         for likely in (own, alike, start) if source.regular else ():
             source, number, before = _walk(source, likely)
             if number is not None:
@@ -54,16 +55,19 @@ class Known:
 def _walk(source: Source, likely: Numbered) -> tuple[Source, int | None, bytes]:
     """Go once through the text for the last place that fits, the first of those that are the same.
 
-    What is before it is given, too. If none fits, the source is at its start.
+    What is before it is given, too. If none fits, the source is at its start. The places are those
+    of texts that begin like this one; an offset that many have is looked at once.
     """
-    fitting = [one for one in likely.items() if one[1].may_fit(source)]
+    trails: defaultdict[int, dict[str, int]] = defaultdict(dict)  # by offset: the first with each
+    for number, place in likely.items():
+        trails[place.offset].setdefault(place.trail, number)
     before, found, end, upto = b"", None, 0, b""
-    for number, place in sorted(fitting, key=lambda one: one[1].offset):
-        before = source.skip(place.offset, before)
-        if source.offset != place.offset:
+    for offset in sorted(trails):
+        before = source.skip(offset, before)
+        if source.offset != offset:
             break
-        if digest(before) == place.trail and (found is None or place.offset > end):
-            found, end, upto = number, place.offset, before
+        if (first := trails[offset].get(digest(before))) is not None:
+            found, end, upto = first, offset, before
     if source.offset != end:
         source = source.anew()
         source.skip(end)

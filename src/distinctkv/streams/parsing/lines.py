@@ -6,16 +6,18 @@ import re
 from collections.abc import Sequence
 from itertools import product
 
-from .words import BLANK, CLOSE, COLLAPSED, OPEN, WILD, Word, cut
+from .messages import marked
+from .words import BLANK, CLOSE, COLLAPSED, OPEN, TOLD, WILD, Word, cut
 
 Key = tuple[str, ...]
 
 MEMO = 1 << 15  # words remembered at most
 LONG = 100  # characters: longer words are not remembered
-_SIZES = "B byte bytes kB KB MB GB TB KiB MiB GiB TiB Kb Mb Gb".split()  # noqa: SIM905
+_SIZES = "B byte bytes kB KB MB GB TB KiB MiB GiB TiB Kb Mb Gb bit bits kbit Kbit Mbit Gbit".split()  # noqa: SIM905
 _UNITS = frozenset(
     "ns us ms s sec secs second seconds min mins minute minutes h hr hrs hour hours "  # noqa: SIM905
-    "day days percent kbps Kbps Mbps Gbps kHz MHz GHz".split()
+    "day days week weeks month months year years AM PM "
+    "percent kbps Kbps Mbps Gbps kHz MHz GHz".split()
 ).union(_SIZES, (f"{size}/{time}" for size in _SIZES for time in ("s", "sec", "second", "min")))
 # A digit on its own stays where it belongs to a name: "md5(", "ssh2", "PSR0=".
 _digits = re.compile(r"[0-9](?:[A-Za-z0-9]+|(?![A-Za-z_]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9])))")
@@ -30,7 +32,7 @@ _dump = re.compile(r"(?<!\S)(?:[\dA-Fa-f]{2} ){3,}[\dA-Fa-f]{2}(?!\S)")
 _byte = re.compile(r"\b[A-Fa-f]{2}\b")
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _CLOCK = r"(?:[ T:]+\d+:\d+(?::\d+)?(?:[.,]\d+)?(?: ?[AP]M)?)?"
-_ZONE = r"(?: (?:UTC|GMT|[A-Z]{1,3}[DS]T|[+-]\d+))?"
+_ZONE = r"(?: (?:UTC|GMT|[A-Z]{1,3}[DS]T|[CEMW]ET|[+-]\d+))?"
 _date = re.compile(
     r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? +)?(?:"
     rf"{_MONTH} +\d+(?:,? +\d+(?!:))?{_CLOCK}{_ZONE}(?: \d+)?|"
@@ -140,6 +142,8 @@ class Reader:
         """
         if " user " in text:
             text = _user.sub(rf"\1 {OPEN}\2{CLOSE}", text)
+        if '"' in text or "'" in text or "=" in text:
+            text = marked(text, _special)
         if '"' in text or "'" in text:
             text = _agent.sub(_as_value, text)
             text = _quoted.sub(lambda found: found[0].replace(" ", BLANK), text)
@@ -167,6 +171,11 @@ class Reader:
         return word
 
 
+def _special(word: str) -> bool:
+    """Whether a word may be part of a date, a dump or a value with its unit."""
+    return word in _UNITS or word in _HINTS or word[:3] in CALENDAR
+
+
 def _as_value(found: re.Match[str]) -> str:
     return OPEN + found[0].replace(" ", BLANK) + CLOSE
 
@@ -182,7 +191,7 @@ def _fold(tokens: Sequence[str]) -> Key:
     return tuple(key)
 
 
-_plain = str.maketrans({BLANK: " ", OPEN: None, CLOSE: None})
+_plain = str.maketrans({BLANK: " ", OPEN: None, CLOSE: None, TOLD: None})
 
 
 def plain(text: str) -> str:

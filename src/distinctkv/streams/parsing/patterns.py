@@ -8,7 +8,8 @@ values of one and two of the other come in all four combinations.
 
 Keys may differ in no more than a part ``tau`` of their constants: that is the novelty of one to
 the other (paper, eq. 1, with matched tokens for the cosine). If every hole takes twice as many
-values or varies freely of another they may differ twice as much, and short keys in one word.
+values or varies freely of another they may differ twice as much, and short keys in one word. The
+words of a message that a field names (see `messages`) may differ no more than if they stood alone.
 
 A *pattern* is a key with parameters. More keys open more patterns, so that keys which share a
 template go on sharing it. There are three limits to that, all for patterns with several holes: of
@@ -21,7 +22,7 @@ than ``few`` values, so that the other two are text again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import reduce
 from itertools import combinations
 from operator import eq, xor
@@ -29,7 +30,7 @@ from operator import eq, xor
 from .cover import Cover
 from .lines import Key
 from .pairs import in_common
-from .words import WILD
+from .words import TOLD, WILD
 
 LONGEST = 128  # tokens: in longer keys only one hole is sought
 MORE = 2  # times tau, if every hole takes so many times the values
@@ -69,7 +70,7 @@ def _single(keys: set[Key], tau: float, few: int) -> set[Key]:
         values[(*key[:place], WILD, *key[place + 1 :]), place].add(key[place])
     opened = set()
     for (pattern, _), taken in values.items():
-        constants = len(pattern) - pattern.count(WILD)
+        constants = _told(pattern) if _told(taken) else len(pattern) - pattern.count(WILD)
         near = tau * (constants + 1) >= 1
         if (near or constants) and _is_parameter(taken, few if near else MORE * few):
             opened.add(pattern)
@@ -94,7 +95,7 @@ def _alike_but_one(keys: set[Key]) -> Iterator[tuple[Key, int]]:
 
 def _several(keys: set[Key], tau: float, few: int) -> set[Key]:
     """Patterns with several new holes, in which some pair of keys differs."""
-    candidates = in_common(keys, min(MORE * tau, (1 + tau) / 2), few)
+    candidates = in_common(keys, _most(tau), few)
     covered: dict[Key, list[Key]] = {one: [] for one in candidates}
     cover = Cover(candidates)
     for key in keys:
@@ -112,9 +113,24 @@ def _is_open(keys: list[Key], tau: float, few: int) -> bool:
     if not all(many and _is_free(place, narrow, columns, 2) for place in narrow):
         return False
     near = len(holes) <= tau * sum(taken != {WILD} for taken in values)
+    if told := sum(_told(values[place]) > 0 for place in holes):
+        whole = sum(_told(taken) > 0 for taken in values)
+        near = near and told <= tau * whole
+        if told > _most(tau) * whole:
+            return False
     return near or all(
         len(values[place]) > MORE * few or _is_free(place, holes, columns, 1) for place in holes
     )
+
+
+def _told(tokens: Iterable[str]) -> int:
+    """Words of a message among these tokens."""
+    return sum(token[:1] == TOLD for token in tokens)
+
+
+def _most(tau: float) -> float:
+    """The part of their constants in which keys may differ at most."""
+    return min(MORE * tau, (1 + tau) / 2)
 
 
 def _is_free(place: int, others: list[int], columns: list[Key], wanted: int) -> bool:

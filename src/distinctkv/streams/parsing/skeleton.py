@@ -7,6 +7,7 @@ from collections.abc import Container
 
 from .leaves import Leaf
 from .lines import CALENDAR, MEANT
+from .messages import NAMES
 from .templates import Templates
 
 BLANKED = "\ue003"  # a private character, as those of `words`
@@ -61,6 +62,8 @@ class Skeletons:
         before, word, after = found.groups("")
         name = before.rstrip("=:([")
         if word in self._known or _special(word) or (name and name not in self._known):
+            return part
+        if name in NAMES:  # its words are marked, so no key has them as they stand here
             return part
         return before + BLANKED + after
 

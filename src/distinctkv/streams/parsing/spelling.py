@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Sequence
 from itertools import takewhile
 from typing import NamedTuple, Self
 
@@ -11,6 +12,10 @@ from .words import WILD
 
 # A private character between what all marks in a place begin with, and what they all end with.
 GAP = "\ue003"
+
+
+def _as_wild(*_: str) -> str:
+    return WILD
 
 
 class Spelling(NamedTuple):
@@ -42,16 +47,21 @@ class Spelling(NamedTuple):
         """
         if self == other:
             return self
-        if self.places != other.places:
-            self, other = self.gathered(), other.gathered()
+        self, other = _level(self, other, _as_wild)
         if self.places != other.places:
             return min(self, other)
         spelt = tuple(a if a == b else WILD for a, b in zip(self.spelt, other.spelt, strict=True))
         marks = tuple(map(_shared, self.marks, other.marks))
         return Spelling(self.places, spelt, marks)
 
-    def gathered(self, joined: Callable[[str, str, str], str] = lambda *_: WILD) -> Spelling:
+    def gathered(
+        self,
+        joined: Callable[[str, str, str], str] = _as_wild,
+        where: Container[int] | None = None,
+    ) -> Spelling:
         """One token for each place: several values in a row, or one and its unit, are ``joined``.
+
+        With ``where``, in these places alone.
 
         >>> Spelling((0, 1, 1), ("a", "<*>", "<*>"), ("", " [", ", ", "]")).gathered().write()
         'a [<*>]'
@@ -59,14 +69,25 @@ class Spelling(NamedTuple):
         places: list[int] = []
         spelt: list[str] = []
         marks: list[str] = []
+        last = -1
         for place, text, mark in zip(self.places, self.spelt, self.marks, strict=False):
-            if places and place in (-1, places[-1]):
+            more, last = place in (-1, last), last if place == -1 else place
+            if places and more and (where is None or last in where):
                 spelt[-1] = joined(spelt[-1], mark, text)
             else:
                 places.append(place)
                 spelt.append(text)
                 marks.append(mark)
         return Spelling(tuple(places), tuple(spelt), (*marks, self.marks[-1]))
+
+    def rows(self) -> dict[int, list[int]]:
+        """The tokens of each place: values in a row, and units."""
+        rows: defaultdict[int, list[int]] = defaultdict(list)
+        last = -1
+        for place in self.places:
+            last = last if place == -1 else place
+            rows[last].append(place)
+        return rows
 
     def write(self) -> str:
         """The text of the template.
@@ -80,17 +101,17 @@ class Spelling(NamedTuple):
     def mark(self, number: int) -> str:
         """What is written before this token, or after the last; wildcards take what differs."""
         head, gap, tail = self.marks[number].partition(GAP)
-        if not gap or self.spelt[number : number + 1] == (WILD,):
+        after = self.spelt[number : number + 1] == (WILD,)
+        before = number > 0 and self.spelt[number - 1] == WILD
+        if not gap or (after and not (before and len(tail) > len(head))):
             return head
-        return tail if number and self.spelt[number - 1] == WILD else tail or head
+        return tail if before else tail or head
 
 
 def values(spelling: Spelling, line: Line) -> tuple[str, ...]:
     """What stands in a line where the spelling has wildcards, one value for each."""
     own = Spelling(line.places, line.texts, line.marks)
-    if own.places != spelling.places:
-        own = own.gathered(lambda *parts: "".join(parts))
-        spelling = spelling.gathered()
+    own, spelling = _level(own, spelling, lambda *parts: "".join(parts))
     if own.places != spelling.places:
         return tuple(plain(t) for t, s in zip(line.texts, line.spelt, strict=True) if s == WILD)
     found = []
@@ -136,6 +157,17 @@ def aligned(template: str, line: str) -> tuple[str, ...] | None:
         found.append(line[place:start])
         place = start + len(part)
     return (*found, line[place:end])
+
+
+def _level(
+    one: Spelling, two: Spelling, joined: Callable[[str, str, str], str]
+) -> tuple[Spelling, Spelling]:
+    """Two spellings, gathered in the places where one has other tokens than the other."""
+    if one.places == two.places:
+        return one, two
+    ours, theirs = one.rows(), two.rows()
+    where = {place for place in (*ours, *theirs) if ours.get(place) != theirs.get(place)}
+    return one.gathered(joined, where), two.gathered(_as_wild, where)
 
 
 def _shared(ours: str, theirs: str) -> str:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 WILD = "<*>"
 COLLAPSED = "00"  # what `lines` makes of a number
-# Private characters, put into a line while it is cut: a blank that does not part words, and the
-# two ends of a value that was recognised from the words around it.
-BLANK, OPEN, CLOSE = "\ue000", "\ue001", "\ue002"
+# Private characters, put into a line while it is cut: a blank that does not part words, the two
+# ends of a value that was recognised from the words around it, and the start of a message's word.
+BLANK, OPEN, CLOSE, TOLD = "\ue000", "\ue001", "\ue002", "\ue004"
 
 
 class Word(NamedTuple):
@@ -52,7 +52,10 @@ _VALUES = {
     ),
     "a host before its port": (":", r"(?<![\w.@/-])[a-z0-9-]+(?:\.[a-z0-9-]+)+(?=:\d)"),
     "a source file before its line": (":", rf"(?<![\w./\\]){_SOURCE}(?=:\d)"),
-    "a Windows path": ("\\", r"(?:[A-Za-z]:|(?<!\w)\w+|\\)?\\[^\s\"'<>|,;()\[\]]+"),
+    "a Windows path, but no \\n": (
+        "\\",
+        r"(?:[A-Za-z]:|(?<![\w\\])\w+|\\)?(?<!\\[nr])\\(?!\\?[nrt](?:[\s\"'\\]|$))[^\s\"'<>|,;()\[\]]+",
+    ),
     "a path, but no /IP": (
         "/",
         r"(?<![\w./])(?:~|\.{1,2})?/(?!\d+(?:\.\d+){3})[^\s\"'<>|,;:=()\[\]{}]+",
@@ -64,12 +67,16 @@ _VALUES = {
 }
 _token = re.compile(rf"[^{_MARKS}]+")
 _dots = re.compile(r"(\.\.+)")
-_empty = re.compile(r"(?<![^=:,])([(\[{])(?=[)\]}])")  # a bracket with nothing in or before it
+# A bracket with nothing in or before it, and quotes with nothing in them.
+_empty = re.compile(r"(?<![^=:,])(?:([(\[{])(?=[)\]}])|([\"'])(?=\2))")
+# What may follow a value in text that was quoted with backslashes, and a full stop.
+_escapes = re.compile(r"(?<![.\\])(?:[.\\]|(?<=\\)[nrt])+$")
 # A name with digits that is called or assigned to is constant all the same.
 _named = {
     "(": re.compile(r"[A-Za-z_][A-Za-z_.]*\d[A-Za-z_.]*"),
     "=": re.compile(r"[A-Za-z_][A-Za-z_.]*\d+[A-Za-z_.]*"),
 }
+_ENDS = frozenset((r"\n", r"\r", r"\t"))  # as lines and columns end in quoted text
 _numbered = re.compile(r"([A-Za-z_]{2,}\.)\d+|((?:[A-Z_]{2,}|[A-Z]?[a-z_]{2,})/)\d+(?:\.\d+)*$")
 _id = re.compile(r"(?=\D*\d)([\w-]*\w)([,;]*)")
 _name = re.compile(rf"[A-Za-z_-]{{2,}}\d|{_SOURCE}")
@@ -84,16 +91,17 @@ def cut(word: str) -> Word:
     >>> cut("workerEnv.init()").tokens, cut("ws=Source{1000}").tokens, cut("[/etc/hosts]").tokens
     (('workerEnv.init',), ('ws', '<*>'), ('<*>',))
     """
-    if word.isalpha():
+    if word.isalpha() or (word[:1] == TOLD and word[1:].isalpha()):
         return Word((word,), (word,), (word,), ("", ""), word)
     if found := _id.fullmatch(word):  # the most common of words that were never seen
         text, mark = found.groups()
         spelt = _spell(text)
         return Word((WILD,), (spelt,), (text,), ("", mark), spelt + mark)
     cutting = _Cutting()
-    for position, part in enumerate(_parts(_empty.sub(rf"\1{WILD}", word))):
+    for position, part in enumerate(_parts(_empty.sub(rf"\1\2{WILD}", word))):
         if position % 2:
-            value = part.rstrip(".") or part
+            value = _escapes.sub("", part) if "/" in part else part.rstrip(".")
+            value = value or part
             cutting.token(WILD, value)
             cutting.mark(part[len(value) :])
         elif part:
@@ -157,8 +165,12 @@ def _cut_plain(part: str, cutting: _Cutting) -> None:
 
 
 def _cut_token(cutting: _Cutting, text: str) -> None:
+    end = len(text)
+    while text[end - 2 : end] in _ENDS:
+        end -= 2
+    text, escapes = text[:end], text[end:]
     if not any(map(str.isalnum, text)):
-        return cutting.mark(text)
+        return cutting.mark(text + escapes)
     if numbered := _numbered.match(text):
         stem = (numbered[1] or numbered[2])[:-1]
         cutting.token(stem, stem)
@@ -166,11 +178,11 @@ def _cut_token(cutting: _Cutting, text: str) -> None:
         text = text[len(stem) + 1 :]
     valued = any(map(str.isdigit, text))
     head = len(text) - len(text.lstrip("/" if valued else ".-+~&$/\\"))
-    tail = len(text.rstrip(".-" if valued else ".-~&$/\\"))
+    tail = len(text.rstrip(".-\\" if valued else ".-~&$/\\"))
     cutting.mark(text[:head])
     core = text[head:tail]
     cutting.token(WILD if valued or _looks_named(core) else core, core)
-    cutting.mark(text[tail:])
+    cutting.mark(text[tail:] + escapes)
     return None
 
 
