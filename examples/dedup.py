@@ -17,13 +17,19 @@ from distinctkv.streams import Deduplicator
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print what is kept; the reasons go to standard error."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--similarity", type=float, default=0.8)
     options = parser.parse_args(arguments)
 
-    seen = Deduplicator(options.similarity)
-    for line in options.file.read_text(errors="replace").splitlines():
+    try:
+        seen = Deduplicator(options.similarity)
+        lines = options.file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except ValueError as error:
+        parser.error(str(error))
+    except OSError as error:
+        parser.error(f"{options.file} cannot be read: {error}")
+    for line in lines:
         verdict = seen.add(line)
         if verdict.kept:
             print(line)

@@ -1,7 +1,9 @@
 """Tell what is new in a live stream: ``python examples/live.py events.jsonl out/``.
 
-Bytewax feeds a cache for each shard, which is saved after every batch; the caches are merged. For
-Kafka, put ``bytewax.connectors.kafka.KafkaSource(brokers, topics)`` in place of the file.
+An event is a line such as ``{"source": "door 7", "key": [0.2, 0.9, 0.1]}``. Bytewax (``pip install
+bytewax``, up to Python 3.12) feeds a cache for each shard, which is saved after every batch; the
+caches are merged. For Kafka, put ``bytewax.connectors.kafka.KafkaSource(brokers, topics)`` in place
+of the file.
 """
 
 import json
@@ -10,12 +12,16 @@ import zlib
 from datetime import timedelta
 from pathlib import Path
 
-import bytewax.operators as op
 import numpy as np
-from bytewax.connectors.files import FileSource
-from bytewax.connectors.stdio import StdOutSink
-from bytewax.dataflow import Dataflow
-from bytewax.testing import cluster_main
+
+try:
+    import bytewax.operators as op
+    from bytewax.connectors.files import FileSource
+    from bytewax.connectors.stdio import StdOutSink
+    from bytewax.dataflow import Dataflow
+    from bytewax.testing import cluster_main
+except ImportError:
+    raise SystemExit("this example needs Bytewax: pip install bytewax") from None
 
 from distinctkv import Cache, Concentration
 
@@ -54,6 +60,8 @@ def merged(folder: Path) -> Cache:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3 or not Path(sys.argv[1]).is_file():
+        raise SystemExit("name a file of events and a folder: live.py events.jsonl out/")
     events, folder = sys.argv[1], Path(sys.argv[2])
     folder.mkdir(exist_ok=True)
     cluster_main(flow(FileSource(events), StdOutSink(), folder), [], 0, worker_count_per_proc=2)

@@ -73,6 +73,14 @@ def test_an_open_quote_is_a_slip_after_a_while(monkeypatch):
     assert end == len(held)
 
 
+@pytest.mark.parametrize("separator", ",\t;|")
+def test_a_row_of_empty_cells_is_a_row_and_a_blank_line_is_none(separator):
+    form = Csv("text", separator.join(("id", "text", "note")).encode())
+    given = f"1{separator}a{separator}\n{2 * separator}\r\n\n \r\n {2 * separator}\n"
+    records, _ = form.cut(given.encode(), over=True)
+    assert [(one.content, one.line) for one in records] == [("a", 0), ("", 1), ("", 4)]
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("text,id,text\na,1,b\n")

@@ -265,6 +265,25 @@ def test_a_row_that_is_left_out_is_told_by_its_number(tmp_path):
     assert "left out: 1, because it is empty" in answer.stderr
 
 
+TEXTS = ["a b c d", "e f g h", "a b c d"]
+COLUMNS = {
+    "views": pyarrow.array(TEXTS, pyarrow.string_view()),
+    "bytes": pyarrow.array([text.encode() for text in TEXTS], pyarrow.binary_view()),
+    "words": pyarrow.array(TEXTS).dictionary_encode(),
+    "lists": pyarrow.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]),
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
+def test_texts_and_vectors_of_every_type_are_compared(tmp_path, column):
+    beside = pyarrow.array(TEXTS, pyarrow.string_view())
+    made = pyarrow.table({"id": range(3), "text": column, "beside": beside})
+    parquet.write_table(made, tmp_path / "x")
+    answer = dedup(tmp_path / "x", "--field", "text", "-o", tmp_path / "out")
+    assert answer.exit_code == 0, answer.stderr
+    assert parquet.read_table(tmp_path / "out").to_pylist() == made.slice(0, 2).to_pylist()
+
+
 def test_a_folder_that_is_empty_is_taken(tables, tmp_path):
     (tmp_path / "out").mkdir()
     options = ("--field", "text", "--state", tmp_path / "s", "-o", tmp_path / "out")

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 
+import numpy as np
 import pytest
 
 from tests.cli.logs import run, start
@@ -81,6 +82,11 @@ def test_an_array_is_refused_without_a_field_too(tmp_path, out):
     path.write_text(json.dumps(OBJECTS))
     assert refused(dedup(path, "-o", out), out, "one JSON object per line", "--format text")
     assert dedup(path, "-o", out, "--format", "text").exit_code == 0
+
+
+def test_an_array_of_numpy_is_refused(tmp_path, out):
+    np.save(tmp_path / "rows.npy", np.eye(3))
+    assert refused(dedup(tmp_path / "rows.npy", "-o", out), out, "an array of NumPy", "add_many")
 
 
 def test_objects_over_several_lines_are_refused(tmp_path, out):

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from distinctkv.scale import Processes, ShardError, build, files, on_dask
+from distinctkv.scale import Processes, ShardError, build, files, on_dask, records
 from distinctkv.scale import parts as keeping
+from distinctkv.streams import Deduplicator
 from tests.scale.work import (
     assert_alike,
     doomed,
@@ -158,6 +159,21 @@ def test_an_edited_feed_does_not_take_old_parts(folder, tmp_path):
     assert_alike(second, build(files(folder), make, feed=edited))
 
 
+@pytest.mark.parametrize("wrapped", [lambda encode: encode, lambda encode: partial(encode)])
+def test_another_encoder_does_not_take_old_parts(tmp_path, wrapped):
+    texts = ["x" * length for length in range(1, 30)]
+
+    def lengths_below(limit):
+        return wrapped(lambda texts: np.array([[len(text) % limit, 1.0] for text in texts]))
+
+    for limit in (2, 7):
+        makes = partial(Deduplicator, 0.999, encode=lengths_below(limit))
+        whole = makes()
+        whole.add_many(texts)
+        built = build([texts[:15], texts[15:]], makes, feed=records, parts=tmp_path)
+        assert built.kept == whole.kept
+
+
 @pytest.mark.parametrize("kept", [False, True])
 def test_shards_of_two_long_arrays_are_told_apart(tokens, tmp_path, kept):
     keys, items = tokens
@@ -279,6 +295,7 @@ def test_what_cannot_be_sent_to_a_process_is_refused():
         build([np.eye(3)], lambda: make(), processes)
     with pytest.raises(ValueError, match="1 process or more, got 0"):
         Processes(0)
+    assert Processes(np.int64(2)).n == 2
 
 
 UNGUARDED = """
@@ -297,3 +314,23 @@ def test_a_script_without_its_guard_is_told_so(tmp_path):
     last = run.stderr.strip().rpartition("\n")[2]
     assert run.returncode == 1
     assert 'if __name__ == "__main__":' in last
+
+
+UNNAMED = """
+def feed(part, shard):
+    part.write(shard)
+
+build([np.eye(3)], Cache, Processes(1), feed=rows)
+build([np.eye(3)], Cache, Processes(1), feed=feed)
+"""
+
+
+def test_a_function_of_a_session_that_no_process_can_import_is_refused():
+    code = UNGUARDED.rpartition("build(")[0].replace("build\n", "build, rows\n") + UNNAMED
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    last = run.stderr.strip().rpartition("\n")[2]
+    assert last.startswith("TypeError: ")
+    assert "in a session" in last
+    assert "put it in a module" in last

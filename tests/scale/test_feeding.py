@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from codecs import BOM_UTF8
 from decimal import Decimal
 from functools import partial
 
@@ -94,6 +95,15 @@ def test_log_parsers_merge_the_same_way(tmp_path, rng):
     ]
     listed = build([text[:100], text[100:]], LogParser, feed=lines)
     assert listed.templates() == merged.templates()
+
+
+@pytest.mark.parametrize("rest", [b"", b"no such file\r\n", b"no such file\ndisk full"])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, rest):
+    (tmp_path / "a.txt").write_bytes(b"no such file\n")
+    (tmp_path / "b.txt").write_bytes(BOM_UTF8 + rest)
+    seen = build(tmp_path, Deduplicator, feed=lines)
+    assert seen.kept == ["no such file", *(["disk full"] if b"disk" in rest else [])]
+    assert seen.seen == 1 + len(rest.splitlines())
 
 
 def test_an_empty_folder_and_a_strange_file_are_refused(tmp_path):

@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from distinctkv.scale.naming import UnnameableError, fingerprint, fingerprint_shard
+from distinctkv.scale.naming import (
+    UnnameableError,
+    fingerprint,
+    fingerprint_maker,
+    fingerprint_shard,
+)
 
 Pair = namedtuple("Pair", "left right")
 
@@ -158,3 +163,21 @@ def test_a_policy_is_told_by_what_it_would_save():
     assert not alike(*caches)
     assert fingerprint(caches[0]) == fingerprint(Cache(Concentration.fixed(0.4)))
     assert not alike(Path("a"), "b")
+
+
+def test_what_makes_a_part_is_told_by_its_functions_and_by_the_kinds_of_objects():
+    class Model:
+        def __init__(self, size):
+            self.size, self.handle = size, date.today
+
+        def encode(self, texts):
+            return texts
+
+    one, other = Model(1), Model(2)
+    makes = [partial(dict, encode=lambda texts, model=one: model.encode(texts))]
+    makes += [partial(dict, encode=lambda texts, model=one: model.encode(texts[:9]))]
+    makes += [partial(dict, encode=one.encode), partial(dict, encode=one), partial(dict, date)]
+    assert len(set(map(fingerprint_maker, makes))) == len(makes)
+    assert fingerprint_maker(partial(dict, one.encode)) == fingerprint_maker(
+        partial(dict, other.encode)
+    )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -113,6 +114,28 @@ def test_a_row_that_cannot_be_compared_is_named(metric):
     assert model.counts_.tolist() == [1, 1]
 
 
+REFUSED = {
+    "no direction": ("cosine", np.zeros((1, 3))),
+    "float32 has steps": ("euclidean", np.full((1, 3), 1e9)),
+    "metric must be": ("none", np.ones((1, 3))),
+}
+
+
+@pytest.mark.parametrize("complaint", REFUSED)
+def test_a_refused_fit_leaves_the_model_as_it_was(complaint):
+    metric, bad = REFUSED[complaint]
+    model = OnlineDPMeans(0.5, metric=metric)
+    with pytest.raises(ValueError, match=complaint):
+        model.fit(bad)
+    with pytest.raises(NotFittedError):
+        model.predict(np.eye(2))
+    model.set_params(metric="euclidean").fit(np.eye(2))
+    with pytest.raises(ValueError, match=complaint):
+        model.set_params(metric=metric).fit(bad)
+    assert model.n_features_in_ == 2
+    assert model.predict(np.eye(2)).tolist() == [0, 1]
+
+
 @given(st.floats(1e-3, 1e3), st.floats(1.0, 1e12), st.integers(0, 2**32 - 1))
 def test_what_is_not_refused_is_clustered_as_in_float64(tau, size, draw):
     rng = np.random.default_rng(draw)
@@ -162,8 +185,15 @@ def test_rows_may_come_one_at_a_time_by_name():
     for wrong in ({"a": 1.0}, {"a": 1.0, "b": 1.0, "c": 1.0}):
         with pytest.raises(ValueError, match="a row has the features"):
             model.learn_one(wrong)
-    with pytest.raises(ValueError, match="rows with names follow rows without"):
+
+
+def test_names_that_do_not_fit_the_rows_before_are_refused():
+    with pytest.raises(ValueError, match="the rows before came as a table"):
         OnlineDPMeans().fit([[1.0]]).learn_one({"a": 1.0})
+    with pytest.raises(ValueError, match="the rows before came as a table"):
+        OnlineDPMeans().learn_one({"a": 1.0}).fit([[1.0]]).learn_one({"a": 1.0})
+    with pytest.raises(ValueError, match=r"a row has the features \[0, 'b'\]"):
+        OnlineDPMeans().learn_one({"a": 1.0, "b": 1.0}).learn_one({0: 1.0, "b": 1.0})
 
 
 def test_it_ends_a_pipeline_of_river():
@@ -186,18 +216,38 @@ class Arrow:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
-@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow", "arrow"])
+class ArrowBatch(Arrow):
+    """The same, of one piece."""
+
+    __arrow_c_stream__ = property()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.table.__arrow_c_array__(requested_schema)
+
+
+WRAPPED = {"arrow": Arrow, "piece": ArrowBatch}
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "table", "record_batch", "arrow", "piece"])
 def test_tables_are_rows_with_names(kind, rng):
-    library = pytest.importorskip("pyarrow" if kind == "arrow" else kind)
+    frames = kind in ("pandas", "polars")
+    library = pytest.importorskip(kind if frames else "pyarrow")
     rows = rng.standard_normal((40, 2))
     columns = {"a": rows[:, 0], "b": rows[:, 1]}
-    make = {"pandas": "DataFrame", "polars": "DataFrame"}.get(kind, "table")
-    table = getattr(library, make)(columns)
-    table = Arrow(table) if kind == "arrow" else table
+    make = "DataFrame" if frames else {"arrow": "table", "piece": "record_batch"}.get(kind, kind)
+    table = WRAPPED.get(kind, lambda whole: whole)(getattr(library, make)(columns))
     model = OnlineDPMeans().fit(table)
     assert model.feature_names_in_.tolist() == ["a", "b"]
     assert (model.labels_ == OnlineDPMeans().fit(rows).labels_).all()
     assert (model.predict(table) == OnlineDPMeans().fit(rows).predict(rows)).all()
+
+
+def test_rows_with_a_mask_are_refused():
+    model = OnlineDPMeans().fit(np.eye(2))
+    masked = np.ma.masked_array(np.eye(2), np.eye(2))
+    for take in (model.fit, model.partial_fit, model.predict, model.transform):
+        with pytest.raises(TypeError, match="masked"):
+            take(masked)
 
 
 def test_it_has_its_place_in_a_pipeline(rng):

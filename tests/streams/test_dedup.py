@@ -75,6 +75,13 @@ def test_any_callable_is_an_encoder():
     assert asked == ["aa", "bb", "c"]  # the same text only once
 
 
+def test_an_encoder_that_gives_a_sparse_matrix_is_told_the_way_out():
+    sparse = pytest.importorskip("scipy.sparse")
+    seen = Deduplicator(encode=lambda batch: sparse.csr_array(np.ones((len(batch), 3))))
+    with pytest.raises(TypeError, match=r"csr_array.*\.toarray\(\)"):
+        seen.add_many(["a", "b"])
+
+
 @pytest.mark.parametrize(
     "bad", [lambda batch: [1.0], lambda batch: [["x"]], lambda batch: [[]] * 2]
 )
@@ -268,6 +275,8 @@ def test_a_lower_similarity_is_made_of_what_was_kept():
     assert (less.seen, less.similarity) == (4, 0.7)
     with pytest.raises(ValueError, match=r"at most 0.95, got 0.99.*use deduplicate"):
         seen.rethreshold(0.99)
+    with pytest.raises(TypeError, match="similarity must be a number, got 'x'"):
+        seen.rethreshold("x")
 
 
 @given(texts, similarities, similarities)
@@ -429,3 +438,10 @@ def test_the_encoding_is_the_same_in_every_process():
 def test_an_encoding_without_size_is_refused(given):
     with pytest.raises(ValueError, match="must be a whole number"):
         NGrams(**given)
+
+
+def test_sizes_may_be_integers_of_numpy(tmp_path):
+    seen = Deduplicator(encode=NGrams(np.int64(64), np.uint8(3)))
+    seen.add_many(DOORS)
+    seen.save(tmp_path / "seen")
+    assert Deduplicator.load(tmp_path / "seen").setting["encode"] == {"width": 64, "n": 3}

@@ -178,6 +178,13 @@ def test_times_must_fit():
         NoveltyDetector().add_many(["a", "b"], at=["now"])
 
 
+def test_a_window_may_be_an_integer_of_numpy(tmp_path):
+    detector = NoveltyDetector(quantile=0.9, window=np.int64(50))
+    detector.add("door 1 opened")
+    detector.save(tmp_path / "a")
+    assert NoveltyDetector.load(tmp_path / "a").setting == detector.setting
+
+
 @pytest.mark.parametrize("name", ["known", "past", "window", "cache"])
 def test_a_file_that_describes_none_is_refused(tmp_path, name):
     detector = NoveltyDetector()

@@ -54,6 +54,32 @@ def test_bytes_that_are_not_utf8_are_told_apart():
     assert [verdict.kept for verdict in seen.add_many(rows + rows)] == [True, True, False, False]
 
 
+@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
+def test_texts_of_arrow_are_texts(take):
+    pyarrow = pytest.importorskip("pyarrow")
+    texts = ["hello world", "jello earth", "no such file", "hello world"]
+    want = [str(one) for one in take(texts)] if take is not deduplicate else take(texts).kept
+    for column in (pyarrow.array(texts), pyarrow.chunked_array([texts[:1], texts[1:]])):
+        found = take(column)
+        assert (found.kept if take is deduplicate else [str(one) for one in found]) == want
+
+
+@pytest.mark.parametrize("held", [Deduplicator, NoveltyDetector])
+def test_a_value_of_arrow_is_not_taken_for_the_numbers_of_its_bytes(held):
+    pyarrow = pytest.importorskip("pyarrow")
+    for value in (pyarrow.scalar("abc"), pyarrow.scalar(b"abc"), pyarrow.scalar([1.0, 2.0])):
+        with pytest.raises(ValueError, match=r"as_py\(\)"):
+            held().add(value)
+    with pytest.raises(ValueError, match=r"as_py\(\)"):
+        held(field="text").add(pyarrow.scalar({"text": "abc"}))
+
+
+def test_a_bytearray_is_text_as_bytes_are():
+    seen = Deduplicator()
+    assert [one.kept for one in seen.add_many([bytearray(b"abc"), b"abc", "abd"])] == [1, 0, 1]
+    assert seen.kept == ["abc", "abd"]
+
+
 def test_nothing_absorbs_itself():
     seen = Deduplicator()
     seen.add("one")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FORMS = ("auto", "text", "jsonl", "csv", "parquet")
 
 
-@click.command("dedup")
+@click.command("dedup", short_help="Drop records that are much like an earlier one.")
 @click.argument("files", metavar="[FILE|-]...", nargs=-1)
 @click.option(
     "--field", metavar="NAME", help="The field of JSON, or column of a table, to compare."
@@ -186,7 +186,7 @@ def _asked(form: str, path: str) -> str:
     from ..streams.dedup.guessing import columns_of
 
     told = f"is needed for {form}: which one to compare"
-    if form == "csv" and os.path.isfile(path):
+    if form != "parquet" and os.path.isfile(path):
         return f"{told} of {columns_of(path)!r}; --format text compares whole lines"
     return told
 

@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 
 from .feeding import files, lines, records, rows
 from .maps import Processes, on_dask, on_ray
-from .naming import UnnameableError, fingerprint, fingerprint_shard, join_name
+from .naming import (
+    UnnameableError,
+    fingerprint,
+    fingerprint_maker,
+    fingerprint_shard,
+    join_name,
+)
 from .parts import Mergeable, ShardError, attempt, fetch, finished, folder, store
 
 __all__ = [
@@ -54,8 +60,8 @@ def build(
     that of `Processes`, `on_dask`, `on_ray` or any pool: it runs a function over columns of
     arguments and gives the results in order. ``feed`` reads a shard into a part. ``parts`` is where
     parts are kept: a folder or URL that all workers see. A build that is started again there goes
-    on with what was made of the same shard, policy and feed. ``tell`` is told of steps done and of
-    steps in all. A shard may be read again, so it must not be an iterator.
+    on with what was made of the same shard, policy, encoder and feed. ``tell`` is told of steps
+    done and of steps in all. A shard may be read again, so it must not be an iterator.
 
     >>> import numpy as np
     >>> from distinctkv import Cache, Concentration
@@ -76,7 +82,7 @@ def build(
     blank = _blank(make)
     ends = [f"{number:08}" for number in range(len(listed))]
     if parts is not None:
-        ends = _ends(blank, feed, listed)
+        ends = _ends(blank, make, feed, listed)
     with folder(parts) as place:
         names = [f"{place}/{end}.part" for end in ends]
         return _build(listed, names, make, type(blank), map, feed, tell)
@@ -203,11 +209,14 @@ def _check_map(map: object) -> None:
         )
 
 
-def _ends(blank: Mergeable, feed: Feed, shards: list[Any]) -> list[str]:
+def _ends(
+    blank: Mergeable, make: Callable[[], Mergeable], feed: Feed, shards: list[Any]
+) -> list[str]:
     """Names under which parts are kept: those of all that they are made of."""
     what = "the feed, or something that it holds"
     try:
-        setting, ends = fingerprint(blank, feed), []
+        # A blank says how its encoder is called, and make what that does.
+        setting, ends = fingerprint(blank, feed, fingerprint_maker(make)), []
         for number, shard in enumerate(shards):
             what = f"shard {number}"
             ends.append(f"{setting}-{fingerprint_shard(shard)}")

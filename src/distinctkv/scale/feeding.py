@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from codecs import BOM_UTF8
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,9 @@ def lines(part: Any, shard: Any) -> None:  # noqa: ANN401
         part.add_many(shard)
         return
     with opened(os.fspath(shard)) as file:
-        while some := [line.rstrip(b"\r\n") for line in islice(file, BATCH)]:
+        first = file.readline().removeprefix(BOM_UTF8)
+        found = chain([first] if first else [], file)
+        while some := [line.rstrip(b"\r\n") for line in islice(found, BATCH)]:
             part.add_many(some)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.reduction import ForkingPickler
 from types import TracebackType
 from typing import Any, Self
+
+import numpy as np
 
 from ..extras import install
 from .parts import TRIES, ShardError
@@ -25,9 +28,9 @@ class Processes:
 
     def __init__(self, n: int | None = None) -> None:
         """Start when first used, with as many processes as there are cores if not told."""
-        if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
+        if n is not None and (isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1):
             raise ValueError(f"there must be 1 process or more, got {n!r}; None is one a core")
-        self.n = n
+        self.n = None if n is None else int(n)
         self._pool: ProcessPoolExecutor | None = None
         self._first: Future[int] | None = None  # done when a process of the pool has started
 
@@ -87,12 +90,17 @@ class Processes:
 def _check_sent(function: Callable[..., Any]) -> None:
     """Refuse what cannot be sent to another process."""
     try:
-        ForkingPickler.dumps(function)
+        sent = bytes(ForkingPickler.dumps(function))
     except Exception as error:  # each kind of thing fails in its own way
         raise TypeError(
             f"make and feed are sent to processes by their names, and one has none there: {error}; "
             "use functions of a module or functools.partial of them, not a lambda"
         ) from error
+    if b"__main__" in sent and not hasattr(sys.modules["__main__"], "__file__"):
+        raise TypeError(
+            "make and feed are sent to processes by their names, and one was defined in a session, "
+            "as a notebook is, that no process can import; put it in a module"
+        )
 
 
 def on_dask(client: Any) -> Map:  # noqa: ANN401

@@ -50,6 +50,11 @@ def fingerprint_shard(shard: Any) -> str:  # noqa: ANN401
     return _short(_shard(shard))
 
 
+def fingerprint_maker(make: Any) -> str:  # noqa: ANN401
+    """The same for what makes a part, in which objects, such as a model, are told by their kind."""
+    return _short(_Namer(strict=False).digest(make))
+
+
 def join_name(*names: str) -> str:
     """The name of what parts become."""
     place = names[0].rpartition("/")[0]
@@ -112,10 +117,13 @@ def _unnameable(thing: object) -> UnnameableError:
 
 
 class _Namer:
-    """Digests of one thing and of all that it holds; ``looks`` at files that text names."""
+    """Digests of one thing and of all that it holds; ``looks`` at files that text names.
 
-    def __init__(self, *, looks: bool = False) -> None:
-        self.looks = looks
+    Unless it is ``strict``, what has no name is told by its kind alone.
+    """
+
+    def __init__(self, *, looks: bool = False, strict: bool = True) -> None:
+        self.looks, self.strict = looks, strict
         # Functions may call each other: one that has been met is told by its number.
         self.met: dict[int, tuple[object, bytes]] = {}
 
@@ -123,7 +131,9 @@ class _Namer:
         for way in (self._value, self._array, self._holder, self._function, self._saved):
             if (found := way(thing)) is not None:
                 return found
-        raise _unnameable(thing)
+        if self.strict:
+            raise _unnameable(thing)
+        return _text(type(thing))
 
     def _all(self, kind: str, things: Iterable[Any]) -> bytes:
         return _sum(kind.encode(), *map(self.digest, things))
@@ -184,6 +194,8 @@ class _Namer:
         """An object by its kind, the code of all its methods, and what it holds."""
         if isinstance(thing, NAMED):
             return self.digest(thing)
+        if not self.strict:
+            return _text(type(thing))
         if not hasattr(thing, "__dict__"):
             raise _unnameable(thing)
         kinds = [vars(kind) for kind in type(thing).__mro__]

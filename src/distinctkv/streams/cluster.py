@@ -70,7 +70,9 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Forget what was learned, and cluster these rows; ``labels_`` are theirs."""
-        return self._learn(_rows(X), reset=True)
+        self._learn(_rows(X), reset=True)
+        self.__dict__.pop("_names", None)
+        return self
 
     def partial_fit(self, X: ArrayLike, y: object = None) -> Self:
         """Go on with further rows; ``labels_`` are theirs alone."""
@@ -91,9 +93,11 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
 
     def learn_one(self, x: Mapping[str, float]) -> Self:
         """Learn one row, given by names; those of the first row are the features."""
-        if not hasattr(self, "cache_"):
+        first = not hasattr(self, "cache_")
+        self.partial_fit([[*x.values()] if first else self._ordered(x)])
+        if first:
             self._names = [*x]
-        return self.partial_fit([self._ordered(x)])
+        return self
 
     def predict_one(self, x: Mapping[str, float]) -> int:
         """The nearest cluster of one row, given by names; -1 while there is none."""
@@ -123,11 +127,16 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
         policy = self._policy()
         if not reset:
             self._check_same(policy)
-        rows = self._valid(X, reset=reset)
-        self._check_fine(rows)
-        if reset:
-            self.cache_ = Cache(policy, merge=Merge(key=self.key), metric=self.metric)
-        self.labels_ = self._labels(self.cache_.write(rows))
+        before = self.__dict__.copy()
+        try:
+            rows = self._valid(X, reset=reset)
+            self._check_fine(rows)
+            if reset:
+                self.cache_ = Cache(policy, merge=Merge(key=self.key), metric=self.metric)
+            self.labels_ = self._labels(self.cache_.write(rows))
+        except BaseException:
+            self.__dict__ = before  # scikit-learn notes the features before we refuse a row
+            raise
         return self
 
     def _policy(self) -> Concentration:
@@ -190,17 +199,22 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
     def _ordered(self, x: Mapping[str, float]) -> list[float]:
         names = getattr(self, "_names", None)
         if names is None:
-            raise ValueError("rows with names follow rows without; use partial_fit, or begin anew")
+            raise ValueError(
+                "the rows before came as a table, this one with names; use partial_fit and "
+                "predict, or begin anew"
+            )
         if x.keys() != set(names):
-            raise ValueError(f"a row has the features {sorted(x)}, those before {sorted(names)}")
+            raise ValueError(f"a row has the features {[*x]}, those before {names}")
         return [x[name] for name in names]
 
 
 def _rows(X: Any) -> Any:  # noqa: ANN401
-    """Tables that only speak Arrow as arrays; scikit-learn takes everything else itself."""
-    if hasattr(X, "__array__") or hasattr(X, "__dataframe__"):
-        return X
-    if hasattr(X, "__arrow_c_stream__"):
+    """Tables that scikit-learn does not know as Arrow's; it takes everything else itself."""
+    if isinstance(X, np.ma.MaskedArray):
+        raise TypeError("rows are a masked array, whose mask would be lost; fill or drop it first")
+    frame, array = hasattr(X, "__dataframe__"), hasattr(X, "__array__")
+    batch = hasattr(X, "__arrow_c_array__") and (frame or not array)
+    if batch or (hasattr(X, "__arrow_c_stream__") and not frame and not array):
         import pyarrow
 
         return pyarrow.table(X)

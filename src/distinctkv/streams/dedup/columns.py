@@ -16,7 +16,7 @@ def common(paths: Sequence[str], field: str, held: str | None) -> Any:  # noqa: 
     schema, first = None, "what came before"
     for path in paths:
         with opened(path) as file:
-            found = file.schema_arrow
+            found = plain(file.schema_arrow)
         if schema is None:
             schema = found
             _check_field(path, schema, field)
@@ -38,6 +38,28 @@ def opened(path: str) -> Any:  # noqa: ANN401
         return parquet.ParquetFile(path)
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise SourceError(f"cannot take Parquet from {path}: {error}") from error
+
+
+def plain(schema: Any) -> Any:  # noqa: ANN401
+    """A schema without views, a type of texts whose values Arrow cannot choose from."""
+    import pyarrow
+    from pyarrow import types
+
+    for place, column in enumerate(schema):
+        if types.is_string_view(column.type):
+            schema = schema.set(place, column.with_type(pyarrow.large_string()))
+        elif types.is_binary_view(column.type):
+            schema = schema.set(place, column.with_type(pyarrow.large_binary()))
+    return schema
+
+
+def without_views(rows: Any) -> Any:  # noqa: ANN401
+    """Rows as their plain schema has them."""
+    held = rows.schema
+    for place, column in enumerate(plain(held)):
+        if column.type != held.field(place).type:
+            rows = rows.set_column(place, column, rows.column(place).cast(column.type))
+    return rows
 
 
 def told(schema: Any) -> str:  # noqa: ANN401

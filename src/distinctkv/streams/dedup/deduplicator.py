@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...memory import Cache, OnBad
-from ...policy import Concentration
+from ...policy import Concentration, check_real
 from . import saving
 from .admitting import admitted
 from .encoding import NGrams
@@ -136,6 +136,7 @@ class Deduplicator:
         Records that were dropped are not held and cannot come back: for a higher similarity, or
         for what a whole run at a lower one keeps, see `deduplicate`.
         """
+        check_real("similarity", similarity)
         if similarity > self.similarity:
             raise ValueError(
                 f"similarity must be at most {self.similarity:g}, got {similarity:g}, for records "

@@ -36,8 +36,10 @@ class NGrams:
     def __post_init__(self) -> None:
         """Refuse sizes that mean nothing."""
         for name, number, most in (("width", self.width, 1 << 20), ("n", self.n, 64)):
-            if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+            whole = isinstance(number, int | np.integer) and not isinstance(number, bool)
+            if not whole or not 1 <= number <= most:
                 raise ValueError(f"{name} must be a whole number in 1..{most}, got {number!r}")
+            object.__setattr__(self, name, int(number))  # as a file can hold it
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """One row (L, width) per text, none of them all zeros."""

@@ -39,6 +39,11 @@ def of_start(start: bytes, field: str | None, name: str) -> str:
             f"{name} is a JSON array, and there must be one JSON object per line: "
             f"jq -c '.[]' makes that of it; if it is plain text, say --format text"
         )
+    if start.startswith(b"\x93NUMPY"):
+        raise SourceError(
+            f"{name} is an array of NumPy, not lines of text; in Python: "
+            "Deduplicator().add_many(numpy.load(...))"
+        )
     if start.lstrip()[:1] == b"{":
         return "jsonl"
     return "text" if field is None else "csv"

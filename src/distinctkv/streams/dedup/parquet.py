@@ -94,7 +94,7 @@ class Tables:
                     if self._stop():
                         return
                     self.spot, self._at = (path, place[2]), place
-                    yield rows
+                    yield columns.without_views(rows)
                     self.read += rows.num_rows * place[0] // file.metadata.num_rows
 
     def _judge(self, rows: Any, part: Part) -> Batch:  # noqa: ANN401

@@ -45,7 +45,8 @@ def several(records: Iterable[Any]) -> Iterable[Any]:
             f"records are given one by one, got {kind}, which gives its columns; "
             'use df.to_dict("records"), of polars df.to_dicts(), or one column'
         )
-    return records
+    # Arrow gives its own values one by one, and those of texts look like numbers: their bytes.
+    return records.to_pylist() if hasattr(records, "to_pylist") else records
 
 
 class Reader:
@@ -65,7 +66,7 @@ class Reader:
             record = self._named(record, self.field)
         if self._whole:
             return record
-        if isinstance(record, bytes):
+        if isinstance(record, bytes | bytearray):
             return record.decode("utf-8", "surrogateescape")
         if isinstance(record, str):
             return record
@@ -87,7 +88,7 @@ class Reader:
 
     def held(self, record: Any) -> Any:  # noqa: ANN401
         """What is held of a kept record; nothing of a mere vector, which the cache has."""
-        if isinstance(record, bytes):
+        if isinstance(record, bytes | bytearray):
             return record.decode("utf-8", "replace")
         return record if self._whole or isinstance(record, str | Mapping) else None
 
@@ -197,9 +198,12 @@ class Reader:
         except ValueError:  # rows of different widths
             rows = np.empty(0, object)
         if rows.ndim != 2 or len(rows) != len(contents) or rows.dtype.kind not in "fiub":
+            seen = f"{rows.dtype} of shape {rows.shape}"
+            if hasattr(given, "toarray"):
+                seen = f"a sparse {type(given).__name__}; give its .toarray()"
             raise TypeError(
                 f"the encoder must give a row of numbers for each of {len(contents)} records, "
-                f"all of one width, got {rows.dtype} of shape {rows.shape}"
+                f"all of one width, got {seen}"
             )
         return rows
 
@@ -227,6 +231,8 @@ def why(row: Rows, content: Any, width: int | None) -> str:  # noqa: ANN401
 
 
 def _vector(record: Any) -> Rows:  # noqa: ANN401
+    if hasattr(record, "as_py"):
+        raise RecordError(f"a value of Arrow is given as record.as_py(), got {_short(record)}")
     try:
         vector = np.asarray(record)
     except ValueError:

@@ -43,7 +43,7 @@ class Csv:
         start = line = 0
         while (found := row(held, start, self._separator, over=over)) is not None:
             raw = held[start : found[0]].removesuffix(b"\n")
-            if raw.strip():
+            if raw.strip() or self._separator in raw:  # a row of empty cells may be all tabs
                 records.append(self._read(raw, found[1], line))
             line += held.count(b"\n", start, found[0])
             start = found[0]

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Iterable
 from math import ceil, inf
 
+import numpy as np
+
 from ...policy import check_real
 
 
@@ -27,8 +29,9 @@ class Quantile:
         check_real("quantile", share)
         if not 0 < share < 1:
             raise ValueError(f"quantile must lie in (0, 1), got {share}; .99 alerts 1 row in 100")
-        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        if isinstance(window, bool) or not isinstance(window, int | np.integer) or window < 1:
             raise ValueError(f"window must be a whole number of rows, 1 or more, got {window!r}")
+        window = int(window)
         if ceil(share * (window + 1)) > window:
             raise ValueError(
                 f"a window of {window} rows is too short for the quantile {share:g}; "
