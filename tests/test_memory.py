@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration, Merge, engines
+from distinctkv.engines import ordered
 from distinctkv.engines.geometry import Geometry
 from distinctkv.rule import distances, unit
 from tests.reference import follow, state
@@ -522,10 +523,34 @@ def test_a_numba_that_fails_under_way_stops_no_stream(monkeypatch):
 
     cache = Cache(Concentration.fixed(0.5, budget=2))
     cache._engine = engines.COMPILED
-    monkeypatch.setattr("distinctkv.engines.ordered.compiled", lambda: full)
+    monkeypatch.setattr(ordered, "compiled", lambda: full)
+    monkeypatch.setattr(ordered, "tried", ordered.tried.__wrapped__)
     with pytest.warns(UserWarning, match="No space left .* ordered engine"):
         ids = cache.write(STREAM)
     assert ids.tolist() == follow(cache, STREAM)[1]
+
+
+def test_an_error_raised_by_a_signal_reaches_the_caller(monkeypatch):
+    def late(*_):
+        raise TimeoutError("an alarm went off")
+
+    monkeypatch.setattr(ordered, "tried", lambda _: late)
+    cache = Cache(Concentration.fixed(0.5, budget=2))
+    cache._engine = engines.COMPILED
+    with pytest.raises(TimeoutError, match="an alarm"):
+        cache.write(STREAM)
+
+
+def test_numba_is_of_use_where_what_it_compiled_cannot_be_kept(monkeypatch):
+    def njit(function, cache=False):
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return function
+
+    monkeypatch.setattr(pytest.importorskip("numba"), "njit", njit)
+    monkeypatch.setattr(ordered, "compiled", ordered.compiled.__wrapped__)
+    cache = Cache(Concentration.fixed(0.5, budget=2), engine="compiled")
+    assert cache.write(STREAM).tolist() == follow(cache, STREAM)[1]
 
 
 def test_born_tells_which_ids_are_news(cache):

@@ -1,5 +1,7 @@
 """A read is eq. 3 over the slots, at any theta and however far apart the slots lie."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -63,3 +65,10 @@ def test_a_label_read_of_many_queries_is_that_of_each(rng):
     cache = Cache(Concentration.fixed(0.05))
     cache.write(keys, labels)
     assert cache.read(np.tile(keys, (60, 1))).tolist() == np.tile(labels, 60).tolist()
+
+
+def test_a_fraction_is_a_theta(rng):
+    cache = Cache(Concentration.fixed(0.1))
+    cache.write(rng.standard_normal((9, 4)), np.arange(9.0))
+    queries = rng.standard_normal((5, 4))
+    assert np.array_equal(cache.read(queries, Fraction(1, 4)), cache.read(queries, 0.25))

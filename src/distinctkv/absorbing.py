@@ -121,3 +121,4 @@ def _move(slots: Slots, theirs: dict[str, NDArray[Any]], row: int, fresh: bool) 
     length = float(np.sqrt((mean * mean).sum())) if slots.metric == "cosine" else 1.0
     if length >= 1e-6:
         slots["keys"][row] = mean / length
+        slots.stretch(slots["keys"][row : row + 1])

@@ -23,6 +23,7 @@ def attention(
 ) -> Iterator[NDArray[Any]]:
     """Blocks of softmax weights (Q, S) of queries over slots (paper, eq. 3)."""
     check_real("theta", theta)
+    theta = float(theta)
     if theta <= 0:
         raise ValueError(f"theta must be above 0, got {theta}; smaller reads more sharply")
     # Float32 carries a cosine to 1e-6 or so: enough for all but the sharpest reads.

@@ -181,6 +181,10 @@ class Slots:
             self["mean"][old:] = keys
         if values is not None:
             self["values"][old:] = values if self.merge.value in ("first", "last") else 0
+        self.stretch(keys)
+
+    def stretch(self, keys: Keys) -> None:
+        """Take note of keys that slots hold, or may come to hold by moving towards them."""
         if self.metric == "euclidean":
             self.reach = max(self.reach, longest(keys))
 
@@ -214,6 +218,7 @@ class Slots:
         self._merge(rows, values, times, worths)
         if decision.moved is not None:
             self._move(decision, before)
+            self.stretch(keys)
         if decision.kept is not None:
             self.compact()
         self.born += int(opened.sum())

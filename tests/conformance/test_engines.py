@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv import Cache, Concentration, Merge
+from distinctkv.rule import unit
 from tests.reference import assert_same, follow, write_cut
 from tests.strategies import METRICS, concentrations, cuts, merges, streams, taus
 
@@ -72,6 +73,35 @@ def test_distances_of_any_scale_are_the_rule(rng, engine, scale):
     keys = scale * (things + 0.7 * rng.standard_normal((300, 8)))
     cache = Cache(Concentration.fixed(8 * scale * scale), metric="euclidean", engine=engine)
     assert cache.write(keys).tolist() == follow(cache, keys)[1]
+
+
+def moving(engine):
+    concentration, merge = Concentration.fixed(1.0), Merge(key="ema", pace=1.0)
+    return Cache(concentration, merge=merge, metric="euclidean", engine=engine)
+
+
+def wandering(rng):
+    """One goes out and comes back, one stands as far on the other side; last a key between them."""
+    away = np.arange(0, 2, 0.3)[:, None] * unit(rng.random(32))
+    return np.concatenate([away, -away[:4, ::-1], away[:2:-1], 1e-9 * rng.random((1, 32))])
+
+
+@pytest.mark.parametrize("engine", ORDERED)
+def test_keys_that_moved_far_from_where_they_opened_are_still_the_rule(rng, engine):
+    for keys in (wandering(rng) for _ in range(40)):
+        cache = moving(engine)
+        assert write_cut(cache, keys, None, [len(keys) - 1]).tolist() == follow(cache, keys)[1]
+
+
+@pytest.mark.parametrize("engine", ORDERED)
+def test_keys_that_moved_far_by_absorbing_are_still_the_rule(rng, engine):
+    for keys in (wandering(rng) for _ in range(40)):
+        cache = moving(engine)
+        for key in keys[:-1]:
+            one = moving(engine)
+            one.write(key)
+            cache.absorb(one)
+        assert cache.write(keys[-1]).tolist() == follow(cache, keys)[1][-1:]
 
 
 def test_one_far_key_does_not_change_what_the_others_do(rng):

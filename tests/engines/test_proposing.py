@@ -181,6 +181,22 @@ def test_an_index_that_fails_is_told_and_passed_over(things):
     assert ids.tolist() == follow(cache, things)[1]
 
 
+def test_a_read_that_is_interrupted_while_an_index_grows_spoils_no_other(things):
+    def stopped(proposer, *given, _ready=proposing.Proposer.ready):
+        index = _ready(proposer, *given)
+        index.codes.add(proposing._padded(things[:50].astype(np.float32)))
+        raise KeyboardInterrupt
+
+    cache = Cache(Concentration.fixed(0.3))
+    cache.write(things)
+    want = cache.nearest(things)[0]
+    with eager():
+        with patch.object(proposing.Proposer, "ready", stopped), pytest.raises(KeyboardInterrupt):
+            cache.nearest(things)
+        assert np.array_equal(cache.nearest(things)[0], want)
+        assert cache._slots.proposer.index.ntotal == len(cache)
+
+
 @contextmanager
 def often():
     """Threads that take turns at every chance."""

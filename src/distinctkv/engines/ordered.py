@@ -8,6 +8,7 @@ not it takes the same decisions.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cache
 from math import inf
 from types import FunctionType
@@ -63,20 +64,38 @@ def chunk(slots: Slots) -> int:
 
 def decide(slots: Slots, concentration: Concentration, keys: Keys, worths: Floats) -> Decision:
     """Decide a chunk in NumPy."""
-    return _decide(slots, concentration, keys, worths, scan)
+    return _decide(slots, concentration, keys, worths, lambda _: scan)
 
 
 def decide_compiled(
     slots: Slots, concentration: Concentration, keys: Keys, worths: Floats
 ) -> Decision:
     """Decide a chunk with the scan compiled by numba, or in NumPy if that fails."""
+    return _decide(slots, concentration, keys, worths, _compiled_or_not)
+
+
+def _compiled_or_not(kind: np.dtype[Any]) -> Any:  # noqa: ANN401
     try:
-        return _decide(slots, concentration, keys, worths, compiled())
+        return tried(kind)
     except Exception as error:  # numba fails in many ways, and none should stop a stream
         warnings.warn(
-            f"numba failed ({error}); the ordered engine takes over for a chunk", stacklevel=2
+            f"numba failed ({error}); the ordered engine takes over for a chunk", stacklevel=4
         )
-        return decide(slots, concentration, keys, worths)
+        return scan
+
+
+@cache
+def tried(kind: np.dtype[Any]) -> Any:  # noqa: ANN401
+    """The compiled scan after a first run on scores of this type, when numba has done its work.
+
+    An error of a later run is not numba's but a signal handler's, say, and goes to the caller.
+    """
+    run, cell, key = compiled(), np.zeros((1, 1), kind), np.zeros((1, 1), np.float32)
+    whole, real, flag = np.zeros(1, np.int64), np.ones(1), np.zeros(1, bool)
+    table = Table(cell, cell, key, whole, real, whole, whole, np.empty((0, 0)), flag)
+    policy = Numbers(0.0, 1.0, 0.0, 1.0, 1.0, mean=False, moving=False, cosine=False, halved=False)
+    run(table, policy, key, real, real, real, real, 0.0, 0, whole, flag)
+    return run
 
 
 @cache
@@ -89,7 +108,10 @@ def compiled() -> Any:  # noqa: ANN401
     space = dict(globals())
     for function in (nearest, weakest, move, rescore, scan):
         plain = FunctionType(function.__code__, space, function.__name__)
-        space[function.__name__] = numba.njit(plain, cache=True)
+        try:
+            space[function.__name__] = numba.njit(plain, cache=True)
+        except RuntimeError:  # there is no folder that it could be kept in
+            space[function.__name__] = numba.njit(plain)
     return space["scan"]
 
 
@@ -98,9 +120,10 @@ def _decide(
     concentration: Concentration,
     keys: Keys,
     worths: Floats,
-    run: Any,  # noqa: ANN401
+    scan_of: Callable[[np.dtype[Any]], Any],
 ) -> Decision:
     space = Geometry.of(keys, concentration.tau, slots.metric, slots.reach)
+    run = scan_of(space.rows.dtype)
     moving = slots.merge.key != "first"
     table = _table(slots, space)
     numbers = Numbers(

@@ -107,6 +107,8 @@ class Proposer:
     def ready(self, keys: Keys, n_tokens: int) -> Index | None:
         """The index over all these keys, made now if it is time; None if there is none."""
         with self._lock:
+            if self.index is not None and self.index.ntotal != len(self.place):
+                self._clear()  # a read was interrupted while it grew
             if self.index is None:
                 self.waiting += n_tokens
                 if self.waiting < PATIENCE:
