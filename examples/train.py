@@ -12,7 +12,7 @@ from rich.live import Live
 try:
     import torch
 except ImportError:
-    raise SystemExit("this example needs torch: pip install 'distinctkv[torch]'") from None
+    raise SystemExit("this example needs torch: pip install '.[torch]'") from None
 
 from distinctkv.data.mqar import SILENT, MQARTask
 from distinctkv.nn import DistinctAttention, Heads, HybridLM, Mamba2

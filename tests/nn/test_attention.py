@@ -39,6 +39,16 @@ def test_fewer_queries_are_the_last_tokens(normal):
     torch.testing.assert_close(attend(q[:, 4:], k, v), attend(q, k, v)[:, 4:])
 
 
+@torch.no_grad()
+def test_full_attention_compiles_again_for_another_length(normal):
+    torch._dynamo.reset()
+    mixer = FullAttention(E, HEADS).eval()
+    compiled = torch.compile(mixer, fullgraph=True, backend="eager")
+    for length in (9, 7, 11, 1):
+        x = normal(2, length, E)
+        torch.testing.assert_close(compiled(x), mixer(x))
+
+
 def test_a_window_as_long_as_the_stream_is_full_attention(normal):
     full, near = FullAttention(E, HEADS), SlidingWindowAttention(E, HEADS, window=9)
     near.load_state_dict(full.state_dict())

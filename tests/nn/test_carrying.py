@@ -202,6 +202,12 @@ def test_a_state_of_no_streams_can_be_said():
     assert "0 x 2 streams" in repr(SlotState.empty(none, none, 3))
 
 
+def test_a_state_without_numbers_can_be_said():
+    with torch.device("meta"):
+        state = DistinctAttention(E, HEADS).start(3)
+    assert "3 x 2 streams, up to 0 of 16 slots" in repr(state)
+
+
 def test_a_mixer_of_ones_own_need_not_sign_its_states(seed):
     class Mine(DiagonalSSM):
         def start(self, batch):

@@ -33,7 +33,7 @@ def test_without_torch_it_says_so_in_one_line():
     given = [sys.executable, "-c", WITHOUT_TORCH, str(EXAMPLE)]
     answer = subprocess.run(given, capture_output=True, text=True, check=False)
     assert answer.returncode == 1
-    assert answer.stderr == "this example needs torch: pip install 'distinctkv[torch]'\n"
+    assert answer.stderr == "this example needs torch: pip install '.[torch]'\n"
 
 
 def test_the_example_is_short():

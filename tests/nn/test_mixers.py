@@ -236,6 +236,19 @@ def test_evaluation_leaves_the_weights_and_buffers_alone(mixer, x):
     assert all(torch.equal(before[name], now) for name, now in mixer.state_dict().items())
 
 
+@torch.no_grad()
+def test_a_mixer_is_of_the_type_that_torch_makes(request, x):
+    name = request.node.callspec.params["mixer"]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        wide = MIXERS[name]()
+    finally:
+        torch.set_default_dtype(before)
+    assert {weight.dtype for weight in wide.parameters()} == {torch.float64}
+    assert wide(x.double()).dtype == torch.float64
+
+
 def test_half_precision_products_stay_close(mixer, x):
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         low = mixer(x)
@@ -253,6 +266,8 @@ def test_it_compiles_without_a_break(mixer, x, padded):
     mixer.eval()
     with torch.no_grad():
         torch.testing.assert_close(compiled(x, mask=mask), mixer(x, mask=mask), rtol=0, atol=1e-5)
+        part, few = x[:, :9], None if mask is None else mask[:, -9:]  # compiled for any length
+        torch.testing.assert_close(compiled(part, mask=few), mixer(part, mask=few))
 
 
 def test_a_padded_state_space_layer_compiles_without_a_break(seed):

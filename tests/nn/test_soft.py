@@ -119,6 +119,31 @@ def test_the_soft_door_says_what_is_wrong(batch):
         hard_keep(data.log_gate, -1)
 
 
+@pytest.mark.parametrize("kind", [torch.int64, torch.float32])
+def test_a_mask_is_true_or_false_for_each_token(batch, kind):
+    data = batch()
+    ones = torch.ones(data.k.shape[:2], dtype=kind)
+    for mask in (ones, ones.bool()[:, 1:], ones.bool()[0]):
+        with pytest.raises(ValueError, match=r"mask must be bool .* true for real tokens, got"):
+            causal_novelty(data.k, mask=mask)
+        with pytest.raises(ValueError, match="mask must be bool"):
+            soft_read(data.q, data.k, data.v, data.log_gate, mask=mask)
+        with pytest.raises(ValueError, match="mask must be bool"):
+            hard_keep(data.log_gate, 2, mask=mask)
+
+
+def test_queries_of_a_soft_mask_have_the_heads_of_its_keys(batch):
+    data = batch()
+    for q in (torch.cat([data.q] * 2, 2), data.q[..., :3], data.q[0]):
+        with pytest.raises(ValueError, match=r"q must be \(B, Q, H, D\) as k"):
+            soft_read(q, data.k, data.v, data.log_gate)
+
+
+def test_scores_are_floats():
+    with pytest.raises(ValueError, match=r"scores must be floats, got torch.int64"):
+        hard_keep(torch.arange(4).reshape(1, 4, 1), 2)
+
+
 def test_a_score_of_nan_is_never_kept():
     scores = torch.tensor([torch.nan, 0.9, 0.5]).reshape(1, 3, 1)
     assert hard_keep(scores, 1).flatten().tolist() == [False, True, False]

@@ -161,6 +161,24 @@ def test_ssd_refuses_shapes_that_do_not_fit(draw):
         ssd(x, dt, A, B_, C, chunk=0)
 
 
+def test_ssd_refuses_a_state_of_another_shape(draw):
+    *given, state = draw(4)
+    with pytest.raises(ValueError, match=r"state must be .* got"):
+        ssd(*given, state=state.mT)
+
+
+def test_diagonal_and_the_scan_refuse_shapes_that_do_not_fit():
+    x, A, B_ = torch.ones(2, 3, 4), torch.ones(4, 5), torch.ones(2, 3, 5)
+    for wrong in (A[:1], A[0], A[:, :2]):
+        with pytest.raises(ValueError, match=r"A, B, C must all be \(E, N\), got"):
+            diagonal(x, A + 0j, wrong + 0j, A + 0j)
+    with pytest.raises(ValueError, match=r"state must be \(2, 4, 5\)"):
+        diagonal(x, A + 0j, A + 0j, A + 0j, state=torch.zeros(1, 4, 5) + 0j)
+    for dt, b in ((x[..., :1], B_), (x, B_[:1]), (x, B_[..., :1])):
+        with pytest.raises(ValueError, match=r"B and C \(B, L, N\), got"):
+            selective_scan(x, dt, A, b, B_)
+
+
 @pytest.mark.parametrize("L", [1, 8, 19])
 def test_diagonal_is_its_recurrence_with_all_its_gradients(seed, L):
     generator = torch.Generator().manual_seed(seed)

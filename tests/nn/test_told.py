@@ -11,10 +11,10 @@ from distinctkv.nn import weights
 from distinctkv.nn.attention import FullAttention, Heads, SlidingWindowAttention
 from distinctkv.nn.delta import GatedDeltaNet
 from distinctkv.nn.distinct import DistinctAttention, Reading
-from distinctkv.nn.hybrid import HybridLM
+from distinctkv.nn.hybrid import HybridBlock, HybridLM
 from distinctkv.nn.mamba import DiagonalSSM, Mamba2
 from distinctkv.nn.scheduled import KVMAttention, OVQAttention
-from distinctkv.nn.training import sweep, train
+from distinctkv.nn.training import recall, sweep, train
 from distinctkv.nn.watching import set_tau
 from distinctkv.nn.zoo import KeyGate, WriteGate
 from tests.nn.test_mixers import MIXERS, E
@@ -59,6 +59,19 @@ WRONG = [
         TypeError,
         r"gate must be .* as WriteGate\(64\), got Linear",
     ),
+    (
+        lambda: DistinctAttention(64, slot_dtype=torch.float8_e5m2),
+        ValueError,
+        "floats of 16 bits or more, got torch.float8_e5m2",
+    ),
+    (lambda: HybridLM(9, 64, ["full"]).start(-1), ValueError, "0 streams or more, got -1"),
+    (lambda: HybridLM(9, 64, ["full"]).start("2"), TypeError, "batch must be a whole number"),
+    (lambda: DistinctAttention(64).start(1, room=0), ValueError, "room must be at least 1, got 0"),
+    (lambda: DistinctAttention(64).start(1, room=2.5), TypeError, "room must be a whole number"),
+    (lambda: Heads(centre="no"), TypeError, "centre must be True or False, got 'no'"),
+    (lambda: HybridBlock(nn.Linear(64, 64), 64), TypeError, "a layer is a mixer"),
+    (lambda: HybridBlock(Mamba2(32), 64), ValueError, "takes 32 channels, the model has 64"),
+    (lambda: HybridBlock(Mamba2(64), 64, -1), ValueError, "expand must be 0 or more, got -1"),
     (lambda: set_tau(HybridLM(9, 64, ["mamba2"]), 0.1), ValueError, "without a DistinctAttention"),
 ]
 
@@ -156,6 +169,25 @@ def test_a_batch_is_a_pair_of_one_shape(model):
         list(train(model, [tokens], steps=1))
     with pytest.raises(ValueError, match=r"targets must be \(2, 5\) as tokens"):
         list(train(model, [(tokens, tokens[:, 1:])], steps=1))
+
+
+def test_a_batch_is_of_tensors_and_targets_may_have_32_bits(model):
+    tokens = torch.zeros(2, 5, dtype=torch.int32)
+    with pytest.raises(TypeError, match=r"a batch is \(tokens, targets\), .* got ndarray"):
+        list(train(model, [(tokens.numpy(), tokens.numpy())], steps=1))
+    assert len(list(train(model, [(tokens, tokens)], steps=1))) == 1
+
+
+@pytest.mark.parametrize("rate", [-1e-3, math.nan, math.inf])
+def test_a_rate_is_a_number_from_0_on(model, rate):
+    with pytest.raises(ValueError, match=f"rate must be 0 or more and finite, got {rate}"):
+        train(model, [], steps=1, rate=rate)
+
+
+def test_recall_asks_for_as_many_targets_as_tokens(model):
+    tokens = torch.zeros(2, 5, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"targets must be \(2, 5\) as tokens"):
+        recall(model, tokens, tokens[:1])
 
 
 def test_a_sweep_needs_slots():

@@ -94,6 +94,10 @@ def test_too_few_are_those_of_a_sequence(n_tokens, few, enough):
         assert len(found) == said
 
 
+def test_sequences_of_no_tokens_are_no_alarm():
+    assert not watched([0.5] * 3, [CHANCE] * 3, n_tokens=0)
+
+
 def test_few_slots_before_the_mean_key_is_known_are_no_alarm():
     assert not watched([0.01, 0.6, 0.5], [CHANCE] * 3)
 

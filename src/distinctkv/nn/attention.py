@@ -25,7 +25,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
     L, N = q.shape[2], k.shape[2]
     if mask is None and 1 < L < N:
         mask = torch.ones(L, N, dtype=torch.bool, device=q.device).tril(N - L)
-    causal = mask is None and L > 1
+    causal = False
+    if mask is None and L > 1:  # by a branch: what a compiler has compared is no bool
+        causal = True
     y = fn.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=1.0)
     return y.transpose(1, 2)
 

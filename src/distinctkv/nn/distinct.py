@@ -17,6 +17,7 @@ from .attention import Attention, FullAttention, Heads, Projection, SlidingWindo
 from .gates import Gate
 from .holding import ROOM, DistinctState, check_gate, check_settings
 from .holding import Reading as Reading
+from .mixer import check_sizes
 from .padding import Packing
 from .reading import read, slot_keys
 from .state import SlotState
@@ -60,9 +61,10 @@ class DistinctAttention(Attention[DistinctState]):
         slot_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        kind = slot_dtype is None or isinstance(slot_dtype, torch.dtype)
-        if not kind or (slot_dtype is not None and not slot_dtype.is_floating_point):
-            raise ValueError(f"slot_dtype must be a type of floats, got {slot_dtype}")
+        if slot_dtype is not None and not _holds(slot_dtype):
+            raise ValueError(
+                f"slot_dtype must be a type of floats of 16 bits or more, got {slot_dtype}"
+            )
         self.reading = Reading() if reading is None else reading
         self.project = Projection(width, Heads() if heads is None else heads)
         tau = check_settings(concentration, self.reading)
@@ -117,6 +119,7 @@ class DistinctAttention(Attention[DistinctState]):
         There is room for ``room`` slots of each stream, and more is made as they open. A compiled
         layer makes no more: then give all the room that will be needed.
         """
+        check_sizes(room=room)
         heads = self.project.heads
         wide = torch.promote_types(self.like.dtype, torch.float32)
         none = self.like.new_zeros(batch, 0, heads.count, heads.size, dtype=wide)
@@ -255,3 +258,8 @@ class DistinctAttention(Attention[DistinctState]):
             real = packing.mask[:ROWS, : wanted.shape[1]].to(logit)
         wrong = fn.binary_cross_entropy_with_logits(logit, wanted, real, reduction="sum")
         return wrong / real.sum().clamp(min=1)
+
+
+def _holds(kind: object) -> bool:
+    """Whether this is a type that torch compares; floats of 8 bits are for products alone."""
+    return isinstance(kind, torch.dtype) and kind.is_floating_point and kind.itemsize > 1

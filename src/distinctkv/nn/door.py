@@ -41,11 +41,7 @@ def check(
         raise ValueError(f"tau must be one number or one per head ({H}), got {tuple(tau.shape)}")
     if _unknown(tau):
         raise ValueError(f"tau must be a number, got {tau}")
-    if mask is not None and (mask.shape != (B, L) or mask.dtype != torch.bool):
-        raise ValueError(
-            f"mask must be bool ({B}, {L}), true for real tokens, got {mask.dtype} "
-            f"{tuple(mask.shape)}; an attention_mask of 0 and 1 has .bool()"
-        )
+    check_mask(mask, keys)
     if chunk < 1 or (capacity is not None and capacity < 1):
         raise ValueError(f"chunk and capacity must be 1 or more, got {chunk} and {capacity}")
     if sequences is not None:
@@ -75,6 +71,15 @@ def check(
         )
     if capacity not in (None, state.keys.shape[2]):
         raise ValueError(f"this state holds {state.keys.shape[2]} slots, got capacity={capacity}")
+
+
+def check_mask(mask: Tensor | None, tokens: Tensor) -> None:
+    """Refuse what is not true or false for each of tokens (B, L, ...)."""
+    if mask is not None and (mask.shape != tokens.shape[:2] or mask.dtype != torch.bool):
+        raise ValueError(
+            f"mask must be bool {tuple(tokens.shape[:2])}, true for real tokens, got {mask.dtype} "
+            f"{tuple(mask.shape)}; an attention_mask of 0 and 1 has .bool()"
+        )
 
 
 def _check_lengths(cumulative: Tensor, L: int) -> None:

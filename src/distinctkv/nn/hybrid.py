@@ -37,7 +37,10 @@ class HybridBlock(nn.Module):
 
     def __init__(self, mixer: Mixer[Any], width: int, expand: int = 0) -> None:
         super().__init__()
-        self.mixer = mixer
+        check_whole(expand=expand)
+        if expand < 0:
+            raise ValueError(f"expand must be 0 or more, got {expand}; 0 is no network")
+        self.mixer = made(mixer, width)
         self.norm = nn.Parameter(torch.ones(width))
         self.expand = expand
         if expand:
@@ -93,6 +96,9 @@ class HybridLM(nn.Module):
 
         ``room`` is for the layers with slots: how many of each stream there is room for at first.
         """
+        check_whole(batch=batch)
+        if batch < 0:
+            raise ValueError(f"batch must be 0 streams or more, got {batch}")
         words = {} if room is None else {"room": room}
         return ModelState(
             [

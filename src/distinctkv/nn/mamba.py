@@ -129,7 +129,7 @@ class DiagonalSSM(Mixer[DiagonalState]):
         self.log_step = nn.Parameter(steps)
         # S4D-Lin: decays of 1/2, frequencies at the multiples of pi.
         self.log_decay = nn.Parameter(torch.full((width, states), math.log(0.5)))
-        self.frequency = nn.Parameter(math.pi * torch.arange(states).float().repeat(width, 1))
+        self.frequency = nn.Parameter(math.pi * torch.arange(float(states)).repeat(width, 1))
         self.read = nn.Parameter(torch.randn(width, states, 2) / math.sqrt(2))
         self.skip = nn.Parameter(torch.ones(width))
         self.leave = nn.Linear(width, 2 * width)

@@ -3,7 +3,8 @@
 The contract, for each mixer in evaluation mode: cutting a stream anywhere and carrying the state
 over changes no output by more than 1e-5; a token changes no output before it. (Only at tau = 0 may
 a cut move more: keys must then be equal to the last bit, and products of another shape differ
-there.) Weights may have 16 bits; states and sums have 32 or more.
+there.) Weights may have 16 bits; states and sums have 32 or more. Outputs are then rounded to 16
+bits too, and the promise holds up to that.
 """
 
 # B streams, L tokens, E channels, T taps

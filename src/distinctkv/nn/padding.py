@@ -9,17 +9,15 @@ from math import isfinite
 import torch
 from torch import Tensor
 
+from .door import check_mask
+
 
 def checked(x: Tensor, mask: Tensor | None, remembered: bool) -> Tensor:
     """Tokens with 0 for padding; shapes that do not fit and, if remembered, nan are refused."""
     if x.ndim != 3 or not x.is_floating_point():
         raise ValueError(f"tokens must be floats (B, L, E), got {x.dtype} {tuple(x.shape)}")
+    check_mask(mask, x)
     if mask is not None:
-        if mask.shape != x.shape[:2] or mask.dtype != torch.bool:
-            raise ValueError(
-                f"mask must be bool {tuple(x.shape[:2])}, true for real tokens, got {mask.dtype} "
-                f"{tuple(mask.shape)}; an attention_mask of 0 and 1 has .bool()"
-            )
         x = torch.where(mask[..., None], x, 0)
     looked = remembered and x.is_cpu and not torch.compiler.is_compiling()
     # A finite sum has finite parts, and is had sooner than a look at each of them.

@@ -53,6 +53,8 @@ class Heads:
             raise ValueError(
                 f"scale must be above 0 and finite, got {self.scale}; 16 is a good start"
             )
+        if not isinstance(self.centre, bool):
+            raise TypeError(f"centre must be True or False, got {self.centre!r}")
         check_whole(lag=self.lag)
         if not 0 <= self.lag < self.taps:
             most = f"0 to {self.taps - 1}" if self.taps > 1 else "0"

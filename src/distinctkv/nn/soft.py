@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from .door import readable
+from .door import check_mask, readable
 from .law import FURTHEST, LENGTHS, error, halves
 from .mixer import check_whole
 
@@ -33,6 +33,7 @@ def causal_novelty(keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """
     if keys.ndim != 4 or not keys.is_floating_point():
         raise ValueError(f"keys must be floats (B, L, H, D), got {keys.dtype} {tuple(keys.shape)}")
+    check_mask(mask, keys)
     if 0 in keys.shape:
         return keys.sum(-1)
     if mask is not None:
@@ -121,6 +122,9 @@ def soft_read(
             f"log_gate and v must be (B, L, H, ...) as k {tuple(k.shape)}, and causal queries no "
             f"more than its tokens, got {tuple(log_gate.shape)}, {tuple(v.shape)} and {Q} queries"
         )
+    if q.ndim != 4 or (len(q), *q.shape[2:]) != (len(k), *k.shape[2:]):
+        raise ValueError(f"q must be (B, Q, H, D) as k {tuple(k.shape)}, got {tuple(q.shape)}")
+    check_mask(mask, k)
     if scale is not None and not torch.compiler.is_compiling() and not isfinite(scale):
         raise ValueError(f"scale must be a finite number, 1 / theta, got {scale}")
     real = torch.ones_like(q[..., :1, :1], dtype=torch.bool)
@@ -170,6 +174,9 @@ def hard_keep(scores: Tensor, budget: int, *, mask: Tensor | None = None) -> Ten
     check_whole(budget=budget)
     if budget < 0:
         raise ValueError(f"budget must be 0 tokens or more, got {budget}")
+    if not scores.is_floating_point():
+        raise ValueError(f"scores must be floats, got {scores.dtype}; scores.float() are")
+    check_mask(mask, scores)
     able = ~scores.isnan()
     if mask is not None:
         able = able & mask[..., None]

@@ -38,6 +38,8 @@ def ssd(
     """
     _check_ssd(x, dt, A, B, C)
     batch, L, H, P = x.shape
+    if state is not None:
+        _check_state(state, batch, H, P, B.shape[3])
     G = B.shape[2]
     if L == 0:
         return x, dt.new_zeros(batch, H, P, B.shape[3]) if state is None else state.clone()
@@ -77,8 +79,10 @@ def selective_scan(
     channel and state: ``x`` and ``dt`` are (B, L, E), ``A`` (E, N), ``B`` and ``C`` (B, L, N).
     Returns ``y`` (B, L, E) and the state (B, E, N).
     """
+    _check_scan(x, dt, A, B, C)
     if state is None:
         state = x.new_zeros(x.shape[0], x.shape[2], A.shape[1])
+    _check_state(state, x.shape[0], *A.shape)
     rows = []
     for t in range(x.shape[1]):
         decay = (dt[:, t, :, None] * A).exp()
@@ -107,6 +111,9 @@ def diagonal(
     >>> diagonal(torch.ones(1, 3, 1), half, one, one / 2)[0].flatten()
     tensor([1.0000, 1.5000, 1.7500])
     """
+    _check_diagonal(x, A, B, C)
+    if state is not None:
+        _check_state(state, x.shape[0], *A.shape)
     L = x.shape[1]
     if L == 0:
         return x, A.new_zeros(len(x), *A.shape) if state is None else state.clone()
@@ -196,3 +203,22 @@ def _check_ssd(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor) -> None:
             f"B and C must both be ({batch}, {L}, G, N) with G a divisor of {H}, "
             f"got {tuple(B.shape)} and {tuple(C.shape)}"
         )
+
+
+def _check_scan(x: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor) -> None:
+    fits = x.ndim == 3 and A.ndim == 2 and dt.shape == x.shape and A.shape[0] == x.shape[2]
+    if not fits or not B.shape == C.shape == (*x.shape[:2], A.shape[1]):
+        shapes = ", ".join(str(tuple(t.shape)) for t in (x, dt, A, B, C))
+        raise ValueError("x and dt must be (B, L, E), A (E, N), B and C (B, L, N), got " + shapes)
+
+
+def _check_diagonal(x: Tensor, A: Tensor, B: Tensor, C: Tensor) -> None:
+    fits = x.ndim == 3 and A.ndim == 2 and A.shape[0] == x.shape[2]
+    if not fits or not A.shape == B.shape == C.shape:
+        shapes = ", ".join(str(tuple(t.shape)) for t in (x, A, B, C))
+        raise ValueError(f"x must be (B, L, E) and A, B, C must all be (E, N), got {shapes}")
+
+
+def _check_state(state: Tensor, *shape: int) -> None:
+    if state.shape != shape:
+        raise ValueError(f"state must be {shape}, as was given back, got {tuple(state.shape)}")

@@ -69,8 +69,9 @@ class SlotState(NamedTuple):
     def __repr__(self) -> str:
         """Streams, slots and bytes; waits for the device."""
         B, H, S, _ = self.keys.shape
-        # A compiler's tensors hold no numbers.
-        most = int(self.n_slots.max()) if type(self.n_slots) is Tensor and B * H else 0
+        # A compiler's tensors hold no numbers, nor do those of the meta device.
+        known = type(self.n_slots) is Tensor and not self.n_slots.is_meta
+        most = int(self.n_slots.max()) if known and B * H else 0
         return f"SlotState({B} x {H} streams, up to {most} of {S} slots, {self.nbytes} bytes)"
 
     @property

@@ -51,6 +51,8 @@ def train(
     """
     if steps < 0 or every < 1:
         raise ValueError(f"steps must be 0 or more and every 1, got {steps} and {every}")
+    if not 0 <= rate < math.inf:
+        raise ValueError(f"rate must be 0 or more and finite, got {rate}")
     watch, learner = Watch(model, math.inf if chance is None else chance), Learner(model, asked)
     update = Captured(learner, model) if captured else learner
 
@@ -114,11 +116,7 @@ class Learner:
 
     def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """One step; nothing in it waits for the device."""
-        if tokens.shape != targets.shape:
-            raise ValueError(
-                f"targets must be {tuple(tokens.shape)} as tokens, {SILENT} where nothing is "
-                f"asked, got {tuple(targets.shape)}"
-            )
+        _check_targets(tokens, targets)
         kind = tokens.device.type
         asked, there = targets != SILENT, {}
         if self.asked is not None:
@@ -128,7 +126,8 @@ class Learner:
         with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
             logits = self.model(tokens, **there)
         # A mean over what is asked, and 0, not nan, where nothing is.
-        loss = fn.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum")
+        wanted = targets.flatten().long()
+        loss = fn.cross_entropy(logits.float().flatten(0, 1), wanted, reduction="sum")
         loss = loss / (targets != SILENT).sum().clamp(min=1)
         extra = sum(layer.write_loss(asked) for layer in distinct_layers(self.model).values())
         self.optimiser.zero_grad()
@@ -144,6 +143,7 @@ def recall(model: nn.Module, tokens: Tensor, targets: Tensor) -> float:
 
     It is nan if nothing is asked.
     """
+    _check_targets(tokens, targets)
     training = model.training
     model.eval()
     try:
@@ -174,9 +174,21 @@ def sweep(
 
 def _pair(batch: object) -> tuple[Tensor, Tensor]:
     """A batch, if it is one; a tensor of two rows would pass for a pair."""
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        return batch[0], batch[1]
-    raise TypeError(f"a batch is (tokens, targets), two tensors (B, L), got {type(batch).__name__}")
+    match batch:
+        case [Tensor() as tokens, Tensor() as targets]:
+            return tokens, targets
+    parts = batch if isinstance(batch, tuple | list) else [batch]
+    seen = ", ".join(type(part).__name__ for part in parts)
+    raise TypeError(f"a batch is (tokens, targets), two tensors (B, L), got {seen}")
+
+
+def _check_targets(tokens: Tensor, targets: Tensor) -> None:
+    """Refuse targets that are not one for each token."""
+    if tokens.shape != targets.shape:
+        raise ValueError(
+            f"targets must be {tuple(tokens.shape)} as tokens, {SILENT} where nothing is asked, "
+            f"got {tuple(targets.shape)}"
+        )
 
 
 def _ended(number: int, steps: int) -> str:

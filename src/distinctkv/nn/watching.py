@@ -89,7 +89,7 @@ class Watch:
         Where that is not told, fewer than 3 slots in 100 tokens are too few.
         """
         short, unknown = FEW_PER_TOKEN
-        floor = unknown if n_tokens is None else min(short, FEW / n_tokens)
+        floor = unknown if n_tokens is None else min(short, FEW / max(1, n_tokens))
         slots = {}
         for name, layer in distinct_layers(self.model).items():
             if layer.slots_per_token is None:
