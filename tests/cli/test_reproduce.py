@@ -21,10 +21,10 @@ def reproduce(monkeypatch, tmp_path):
     monkeypatch.setattr(study, "QUICK", study.Scale("tiny", 0.01))
     monkeypatch.setattr(studies, "NAMES", ("recall", "real_frontier"))
 
-    def call(*arguments):
+    def call(*arguments, charset="utf-8"):
         given = ["reproduce", "--out", str(tmp_path / "out"), "--seeds", "2", *arguments]
         with nowhere(tmp_path):
-            return CliRunner().invoke(cli.main, given)
+            return CliRunner(charset).invoke(cli.main, given)
 
     return call
 
@@ -44,6 +44,13 @@ def test_the_rest_is_measured_and_counted_apart(reproduce, tmp_path):
     raw = json.loads((tmp_path / "out" / "real_frontier.json").read_text())
     assert (raw["rows"], raw["absent"]) == ([], ["movielens"])
     assert "This study is not measured" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize("charset", ["ascii", "cp1252"])
+def test_tables_are_utf8_whatever_the_locale(reproduce, charset):
+    said = reproduce("--only", "recall", charset=charset).stdout_bytes.decode()
+    assert "✓ holds" in said
+    assert "Report: " in said
 
 
 def test_a_figure_that_cannot_be_drawn_is_said_not_to_be(reproduce, tmp_path):
@@ -108,6 +115,12 @@ def test_a_figure_that_has_no_folder_is_refused_before_anything_runs(toys, tmp_p
     assert answer.exit_code == 2
     assert "there is no folder" in answer.output
     assert "not run again" not in answer.output
+
+
+def test_a_figure_may_go_into_the_folder_that_is_still_to_be_made(reproduce, tmp_path):
+    answer = reproduce("--only", "recall", "--figure", str(tmp_path / "out" / "recall.svg"))
+    assert answer.exit_code in (0, 1), answer.output
+    assert (tmp_path / "out" / "recall.svg").exists()
 
 
 def test_studies_that_used_fewer_seeds_are_named(toys):

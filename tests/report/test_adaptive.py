@@ -1,4 +1,5 @@
 import pytest
+from matplotlib.figure import Figure
 
 from distinctkv.report import adaptive
 from distinctkv.studies import adaptive as study
@@ -24,3 +25,13 @@ def test_both_ways_of_counting_are_told_in_words(pictures):
 def test_every_gain_is_drawn_and_told(pictures):
     assert "Gain on fixed, paper's stream: " in pictures[2].alt
     assert "Gain on 18, steady demand" in pictures[2].inline()
+
+
+def test_no_name_runs_over_the_numbers_of_the_axis(pictures):
+    figure = Figure(figsize=pictures[1].size, layout="constrained")
+    axes = figure.subplots()
+    pictures[1].paint(axes)
+    figure.draw_without_rendering()
+    room = axes.get_window_extent()
+    names = [text.get_window_extent() for text in axes.texts]
+    assert all(room.x0 < name.x0 and name.x1 < room.x1 for name in names)

@@ -35,3 +35,7 @@ def test_every_figure_has_its_numbers_in_words(pictures):
 def test_every_sentence_of_a_caption_begins_with_a_capital(pictures):
     sentences = [part for picture in pictures for part in picture.caption.split(". ")]
     assert all(part[0].isupper() for part in sentences)
+
+
+def test_no_caption_calls_black_what_is_light_on_a_dark_page(pictures):
+    assert not any("black" in picture.caption.lower() for picture in pictures)

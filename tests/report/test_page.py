@@ -150,3 +150,10 @@ def test_a_page_of_nothing_but_absence_can_be_made(lacking):
     text = page.render([lacking])
     assert Outline(text).open == []
     assert "no claims to check; 1 claim not measured: data absent" in text
+
+
+def test_the_story_is_the_first_figure_there_is(lacking, result):
+    text = page.render([replace(lacking, study="toy"), result])
+    story = text[text.index('class="story"') : text.index('id="study-toy"')]
+    assert len(Outline(text).all("svg")) == 3
+    assert story.count("<svg") == 1

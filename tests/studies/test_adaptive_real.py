@@ -33,6 +33,10 @@ def test_tables_come_in_the_order_of_their_headings(tiny):
     assert list(tiny.tables) == list(tiny.headings)
 
 
+def test_the_demand_is_the_papers_and_not_marked_as_ours():
+    assert {contest.demand_row(case, (), {}).role for case in CASES} == {"paper"}
+
+
 def test_a_fixed_budget_is_never_exceeded(found):
     assert found["bgl", "b14"]["peak"].mean == 14
     assert found["bgl", "b18"]["peak"].mean <= 18

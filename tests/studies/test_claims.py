@@ -106,6 +106,17 @@ def test_every_claim_names_the_papers_number_and_its_tolerance(study):
         assert line["within"] > 0
 
 
+@pytest.mark.parametrize(
+    ("study", "table", "row", "measure", "number"),
+    [
+        ("adaptive", "alternating", "attention", "peak", 864),  # "~450 (grows to 864)"
+        ("domains", "logs", "HDFS_numbers_alike_69", "lines", 2000),  # column "events"
+    ],
+)
+def test_no_number_of_a_papers_table_is_left_out(study, table, row, measure, number):
+    assert claims_for(study)[table][row][measure]["paper"] == number
+
+
 @pytest.mark.parametrize(("mean", "kind"), [(0.9, "holds"), (0.0, "holds"), (-0.9, "fails")])
 def test_where_the_paper_asks_for_no_less_more_will_do(mean, kind):
     wording = {"paper": 0.0, "within": 0.005, "least": True}

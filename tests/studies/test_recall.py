@@ -74,6 +74,10 @@ def test_words_follow_the_numbers(tiny, name, mean, said):
     assert f"{mean:.3f}, {said} the cache" in " ".join(recall.reading(rows))
 
 
+def test_the_papers_two_numbers_for_one_row_are_both_told(tiny):
+    assert "its table prints .83 for the fixed state and .70 for recency." in " ".join(tiny.reading)
+
+
 @pytest.fixture(scope="module")
 def quick():
     return recall.run(range(10), QUICK)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..extras import install
+from . import rows
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +22,7 @@ FOLDER = click.Path(file_okay=False, writable=True, path_type=Path)
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
-@click.command("reproduce")
+@click.command("reproduce", short_help="Measure the paper's tables again.")
 @click.option(
     "--only", metavar="NAME[,NAME]", multiple=True, help="Run these studies (repeatable)."
 )
@@ -76,7 +77,7 @@ def command(
         raise click.BadParameter(
             f"names no study; there are {', '.join(studies.NAMES)}", param_hint="--only"
         )
-    if figure and not figure.absolute().parent.is_dir():
+    if figure and not (figure.resolve().parent == out.resolve() or figure.parent.is_dir()):
         raise click.BadParameter(f"there is no folder {figure.parent}", param_hint="--figure")
     need_report()
     try:
@@ -114,7 +115,7 @@ def _measure(
     from ..report.console import tables
     from ..studies import shelf
 
-    screen = Console(highlight=False)
+    screen = Console(file=rows.out(), highlight=False)
     results: list[Result] = []
     try:
         for name in names:

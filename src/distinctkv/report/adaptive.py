@@ -111,7 +111,7 @@ def recall_against_cost(axes: Axes, result: Result) -> None:
             color=colour,
             weight="bold" if row.role == "cache" else "normal",
         )
-    axes.set_xlim(8, 36)
+    axes.set_xlim(0, 40)
     axes.grid(visible=True)
     axes.set_xlabel("average slots")
     axes.set_ylabel("recall")

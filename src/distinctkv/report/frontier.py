@@ -65,8 +65,8 @@ def pictures(result: Result) -> tuple[Picture, ...]:
         Picture(
             "frontier-bytes",
             "Recall against bytes held; the cache has counters and room to grow. Random "
-            "projections count. Black: states, and HAM, a state that keeps tokens beside. The sum "
-            "grows by wider keys, on streams of their own.",
+            "projections count. In the colour of the axes' numbers: states, and HAM, a state that "
+            "keeps tokens beside. The sum grows by wider keys, on streams of their own.",
             "Recall against bytes, bytes on a log scale. "
             f"{told('bytes', *result.tables['bytes'][0].measures)}.",
             lambda axes: recall_against_bytes(axes, lines),

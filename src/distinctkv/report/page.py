@@ -88,6 +88,7 @@ def render(results: Sequence[Result]) -> str:
     template = environment.get_template("page.html")
     return template.render(
         sections=sections,
+        story=next((section for section in sections if section.pictures), None),
         words=words,
         tally=words.tally(results),
         all_hold=all(result.passes for result in results),

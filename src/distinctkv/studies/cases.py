@@ -66,7 +66,7 @@ class Case:
         label: str,
         numbers: Numbers,
         setting: str,
-        role: Role = "added",
+        role: Role,
     ) -> Row:
         """A row of a table; without numbers, one that wants for this stream."""
         measures = {word: Measure.of([*map(float, found)]) for word, found in numbers.items()}

@@ -53,7 +53,8 @@ def demand_row(case: Case, demand: Demand, runs: Runs) -> Row:
     items = [n_items for _, n_items in demand]
     exact = (min(items), max(items), max(items) / min(items)) if items else ()
     numbers = {word: [float(n)] * n_seeds for word, n in zip(ITEMS, exact, strict=False)}
-    return case.row("demand", case.name, case.label, numbers, f"{N_WINDOWS} windows of equal time")
+    setting = f"{N_WINDOWS} windows of equal time"
+    return case.row("demand", case.name, case.label, numbers, setting, "paper")
 
 
 def stream_rows(case: Case, runs: Runs) -> Iterator[Row]:
