@@ -81,6 +81,16 @@ def caches() -> str:
     return "\n\n".join(parts + headed(BESIDE)) + "\n"
 
 
+def used() -> str:
+    """The same for what is made of the rule: parsers, finders of repeats, building in shards."""
+    from distinctkv import scale, streams
+
+    parts = ["# Streams and shards", f"Made from the docstrings. {inspect.getdoc(streams)}"]
+    parts += ["The first are in `distinctkv.streams`.", *names(streams)]
+    parts += ["# Shards", f"In `distinctkv.scale`. {inspect.getdoc(scale)}", *names(scale)]
+    return "\n\n".join(parts) + "\n"
+
+
 def headed(headings: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str]:
     """Names by module, under headings, after what is said of the module."""
     parts = []
@@ -130,8 +140,16 @@ def signature(thing: object) -> str:
     if isinstance(thing, type) and issubclass(thing, Exception):
         return "(message)"
     found = inspect.signature(thing)  # type: ignore[arg-type]
-    given = [p.replace(annotation=Plain(_told(p.annotation))) for p in found.parameters.values()]
-    given = [p.replace(annotation=p.empty) if p.name == "self" else p for p in given]
+    given = [
+        p if p.annotation is p.empty else p.replace(annotation=Plain(_told(p.annotation)))
+        for p in found.parameters.values()
+    ]
+    given = [
+        p.replace(default=Plain(p.default.__name__))
+        if callable(p.default) and p.default is not p.empty
+        else p
+        for p in given
+    ]
     back = found.return_annotation
     known = back not in (found.empty, "None")
     return str(
@@ -179,7 +197,7 @@ def cli() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"api.md": api, "nn.md": layers, "hf.md": caches, "cli.md": cli}
+PAGES = {"api.md": api, "streams.md": used, "nn.md": layers, "hf.md": caches, "cli.md": cli}
 
 if __name__ == "__main__":
     for page, write in PAGES.items():

@@ -2,21 +2,22 @@
 
     python examples/generate.py MODEL FILE "What was the last error?" --kept 0.25
 
-MODEL is one that transformers can load: Llama, Mistral, Qwen2, Qwen3, Phi3 or Gemma. Needs
-``pip install '.[hf]'``.
+MODEL is one that transformers can load: Llama, Mistral, Qwen2, Qwen3, Phi3 or Gemma.
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+try:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+except ImportError:
+    raise SystemExit("this example needs more: pip install '.[hf]'") from None
 
 from distinctkv.hf import CAREFUL, captured, distinct_cache
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Read file and question in chunks, then generate."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model")

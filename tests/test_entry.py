@@ -119,6 +119,12 @@ def test_a_tensor_that_must_be_detached_is_refused_in_our_words():
         Cache().write(torch.ones(2, 2, requires_grad=True))
 
 
+def test_a_tensor_of_a_type_that_numpy_has_not_is_told_the_way_out():
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ValueError, match=r"BFloat16; \.float\(\)"):
+        Cache().write(torch.ones(2, 2, dtype=torch.bfloat16))
+
+
 @pytest.mark.parametrize("theta", [0.0, -1.0, NAN])
 def test_a_theta_that_is_not_above_zero_is_refused(cache, theta):
     for use in (cache.read, cache.read_mass, cache.distribution):

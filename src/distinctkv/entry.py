@@ -229,7 +229,8 @@ def _numbers(given: ArrayLike, what: str) -> NDArray[Any]:
         array = np.asarray(given)
     except (ValueError, TypeError, RuntimeError) as error:
         rule = "rows of equal length" if isinstance(given, list | tuple) else "an array of numbers"
-        raise ValueError(f"{what} must be {rule}: {error}") from error
+        way = "; .float() makes one that NumPy knows" if "BFloat16" in str(error) else ""
+        raise ValueError(f"{what} must be {rule}: {error}{way}") from error
     if array.dtype.kind == "O":
         raise TypeError(
             f"{what} must be real numbers, got objects in a {type(given).__name__}; make an array "

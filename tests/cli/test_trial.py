@@ -206,3 +206,24 @@ def test_json_lines_have_the_header_of_the_documentation():
     header = r'\{"ts": "(?P<time>[^"]+)", "level": "\w+", '
     [row] = objects(run("parse", "-", "--header", header, content=content).stdout)
     assert (row["first_time"], row["examples"]) == ("10:00:01", ['"msg": "up"}'])
+
+
+def test_the_list_of_commands_is_not_cut_off():
+    listed = CliRunner().invoke(main, ["--help"]).output.partition("Commands:")[2]
+    assert "watch " in listed
+    assert "..." not in listed
+
+
+def test_a_field_that_is_needed_is_asked_for_with_a_record_to_choose_from(tmp_path):
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"id": 1, "body": "a door"}\n')
+    answer = CliRunner().invoke(main, ["dedup", str(path)])
+    assert answer.exit_code == 2
+    assert '"body": "a door"' in answer.stderr
+    assert "--format text compares whole lines" in answer.stderr
+
+
+def test_a_model_named_as_on_a_hub_is_told_how_to_be_had():
+    answer = CliRunner().invoke(main, ["chat", "--model", "someone/model"])
+    assert answer.exit_code == 2
+    assert "hf download NAME --local-dir FOLDER" in answer.stderr

@@ -212,6 +212,8 @@ def test_tokens_that_are_slots_cannot_be_taken_back(tiny, text):
     run(tiny, text, cache)
     with pytest.raises(CropError, match="the 88 before the last 32 are slots now"):
         cache.crop(-40)
+    with pytest.raises(TypeError, match=r"tokens must be a whole number, got -2\.0"):
+        cache.crop(-2.0)
     assert cache.get_seq_length() == 120
     cache.crop(-120)
     assert cache.get_seq_length() == 0
@@ -312,6 +314,17 @@ def test_drafts_are_verified_and_taken_back(tiny, text):
     merged = distinct_cache(tiny, 1.0)
     tokens = greedy(tiny, text, merged, **drafts)
     assert merged.get_seq_length() == text.shape[1] + tokens.shape[1] - 1
+
+
+@pytest.mark.skipif(
+    not hasattr(DynamicCache, "activate_past_recording"), reason="drafts are not announced"
+)
+@pytest.mark.parametrize("size", [{"kept": 0.4}, {"budget": 40}])
+def test_drafts_can_be_taken_back_however_little_is_held(tiny, text, size):
+    cache = distinct_cache(tiny, **size)
+    tokens = greedy(tiny, text, cache, prompt_lookup_num_tokens=20, eos_token_id=63)
+    assert cache.get_seq_length() == text.shape[1] + tokens.shape[1] - 1
+    assert cache.summary().kept <= 0.4
 
 
 def test_a_compiled_model_says_what_the_model_says(seed, text):

@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,10 @@ def test_the_example_says_what_is_wrong_with_a_file(example, capsys, content, wh
     with pytest.raises(SystemExit):
         example(content)
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("absent", ["torch", "transformers"])
+def test_without_the_extra_the_example_says_so_in_one_line(monkeypatch, absent):
+    monkeypatch.setitem(sys.modules, absent, None)
+    with pytest.raises(SystemExit, match=r"this example needs more: pip install '\.\[hf\]'$"):
+        runpy.run_path(str(ROOT / "examples/generate.py"))

@@ -1,6 +1,7 @@
 import json
 from math import inf, nan
 
+import numpy as np
 import pytest
 
 from distinctkv import Concentration
@@ -40,6 +41,12 @@ def test_a_budget_has_room_for_what_is_never_merged():
     with pytest.raises(ValueError, match="at least 37"):
         Plan(budget=36)
     assert Plan(budget=37).budget == 37
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers():
+    plan = Plan(budget=np.int64(50), sinks=np.int32(2), recent=np.uint8(8))
+    assert json.loads(json.dumps(plan.state()))["budget"] == 50
+    assert plan == Plan(budget=50, sinks=2, recent=8)
 
 
 def test_two_sizes_at_once_are_refused():

@@ -82,6 +82,17 @@ def test_a_plan_in_numbers_of_numpy_is_saved_too(tmp_path, tiny, text):
     assert DistinctCache.load(path, tiny).plan == cache.plan
 
 
+@pytest.mark.parametrize("count", [np.int64(-2), torch.tensor(-2)])
+def test_tokens_are_taken_back_by_any_whole_number(tmp_path, tiny, text, count):
+    cache = distinct_cache(tiny, 1.0)
+    tiny(text, past_key_values=cache)
+    cache.crop(count)
+    cache.save(tmp_path / "cache.safetensors")
+    again = DistinctCache.load(tmp_path / "cache.safetensors", tiny)
+    more = text[:, :3]
+    assert torch.equal(*(tiny(more, past_key_values=one).logits for one in (cache, again)))
+
+
 def test_an_empty_cache_is_saved_as_such(tmp_path, tiny, text):
     distinct_cache(tiny, kept=0.5).save(tmp_path / "cache.safetensors")
     cache = DistinctCache.load(tmp_path / "cache.safetensors", tiny)

@@ -21,7 +21,8 @@ def check(folder: Path) -> None:
     """Refuse a folder without a model, before anything is imported that takes long."""
     if not (folder / "config.json").is_file():
         raise click.BadParameter(
-            f"{folder} holds no model (no config.json); name a folder that save_pretrained made",
+            f"{folder} holds no model (no config.json); name a folder that save_pretrained or "
+            "hf download NAME --local-dir FOLDER made",
             param_hint="--model",
         )
 

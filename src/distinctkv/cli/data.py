@@ -9,7 +9,7 @@ from .stopping import quiet_pipe
 WIDE = 1000  # columns where there is no terminal, so that a path stays in one piece
 
 
-@click.group("data", invoke_without_command=True)
+@click.group("data", invoke_without_command=True, short_help="List the real streams, fetch them.")
 @click.pass_context
 def command(context: click.Context) -> None:
     """List the real streams: whether they are here, where, rows, licence.

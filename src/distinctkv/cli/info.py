@@ -18,7 +18,7 @@ FILES = 20  # that were read last
 LONG = 200  # characters of each
 
 
-@click.command("info")
+@click.command("info", short_help="Say what a snapshot holds.")
 @click.argument("file", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option("--tensors", "every", is_flag=True, help="Every tensor too, with type and shape.")

@@ -12,7 +12,7 @@ from .info import FILE
 from .locking import alone
 
 
-@click.command("merge")
+@click.command("merge", short_help="Merge snapshots of one kind.")
 @click.argument("files", type=FILE, nargs=-1, required=True)
 @click.option(
     "-o",

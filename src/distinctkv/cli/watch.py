@@ -29,7 +29,7 @@ REPORT = 60.0  # seconds between two writings of the report
 PAGE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
-@click.command("watch")
+@click.command("watch", short_help="Show a log as it grows, and what is new in it.")
 @click.argument("file", metavar="[FILE|-]", required=False)
 @click.option("--alert", is_flag=True, help="Print new templates only, one JSON object per line.")
 @click.option("--learn", is_flag=True, help="What is in the file already is not new.")

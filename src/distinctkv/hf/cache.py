@@ -61,6 +61,7 @@ class DistinctCache(Moving):
         self.turning: tuple[Tensor, int] | None = None
         self.awaited: int | None = None
         self.cut = False  # a pass has changed some layers and not yet all
+        self.drafts = False  # the newest tokens may be taken back
         self.made_by: Look | Sample | None = None  # the weights that read the first tokens
         self.notes: dict[str, Any] = {}  # of whoever uses the cache, as JSON: they go into its file
 
@@ -191,7 +192,8 @@ class DistinctCache(Moving):
         """Columns to absorb after a pass of so many tokens; 0 if they may wait."""
         assert self.streams is not None
         plan, tokens = self.plan, (self.streams.seen - self.streams.pads).tolist()
-        columns = self.layers[0].outside - plan.newest(max(tokens))
+        newest = plan.most if self.drafts else plan.newest(max(tokens))
+        columns = self.layers[0].outside - newest
         # What was held whole until now does not wait for more.
         begins = any(plan.begins(n) and not plan.begins(n - length) for n in tokens)
         least = 1 if length > 1 or begins else self.block

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from math import inf
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -112,7 +112,8 @@ def own_numbers(told: Care | Plan) -> None:
     for name in told.__slots__:
         number = getattr(told, name)
         if isinstance(number, Real) and not isinstance(number, OWN):
-            object.__setattr__(told, name, float(number))
+            own = int(number) if isinstance(number, Integral) else float(number)
+            object.__setattr__(told, name, own)
 
 
 # What lost least of the settings in benchmarks/llm; for it attention is computed twice.

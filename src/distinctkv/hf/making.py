@@ -49,10 +49,11 @@ def distinct_cache(
     While tokens come one by one up to 15 of them, 63 on a GPU, are held beside what was asked for.
 
     The first ``sinks`` tokens are never merged, the last ``recent`` not yet: 32 if it is not said,
-    and by ``kept`` or ``budget`` an eighth of what is held if that is less, at least 8. ``care``
-    says where to merge less. The distance between tokens comes from the context's own queries, or
-    from a ``metric`` that `calibrate` made. With ``trace`` the cache remembers which token went to
-    which slot. The model's attention is set to ours, which for any other cache is sdpa.
+    and by ``kept`` or ``budget`` an eighth of what is held if that is less, at least 8; all 32
+    where drafts come, as by ``prompt_lookup_num_tokens``: 31 can be taken back then. ``care`` says
+    where to merge less. The distance between tokens comes from the context's own queries, or from a
+    ``metric`` that `calibrate` made. With ``trace`` the cache remembers which token went to which
+    slot. The model's attention is set to ours, which for any other cache is sdpa.
     """
     plan = Plan(threshold, kept, budget, surprise, sinks, recent, care or Care())
     anatomy = Anatomy.of(model)

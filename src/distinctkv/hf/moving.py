@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from operator import index
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from .holding import Holding
 class Moving(Holding):
     """A cache of ours whose streams can be moved."""
 
+    drafts: bool
+
     @abstractmethod
     def forget(self) -> None:
         """Know nothing of any text."""
@@ -21,6 +24,12 @@ class Moving(Holding):
     def crop(self, tokens: int) -> None:
         """Take back the last ``-tokens``, or all but the first ``tokens`` if that is positive."""
         door.check_whole(self)
+        try:
+            tokens = index(tokens)
+        except TypeError as error:
+            raise TypeError(
+                f"tokens must be a whole number, got {tokens!r}; -2 takes back the last two"
+            ) from error
         super().crop(tokens)
         first = self.layers[0]
         if first.seen == 0:
@@ -30,6 +39,10 @@ class Moving(Holding):
             assert first.real is not None
             self.streams.crop(first.seen, first.positions, first.real)
             self.share()
+
+    def activate_past_recording(self) -> None:
+        """Leave all of ``recent`` outside, however little is held: drafts come, to be cropped."""
+        self.drafts = True
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Reorder streams, for beams."""

@@ -41,6 +41,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         """Refuse numbers for which a cache means nothing."""
+        own_numbers(self)
         ways = [name for name in SIZES if getattr(self, name) is not None]
         if len(ways) > 1:
             raise ValueError(f"a cache is sized in one way, got {' and '.join(ways)}; choose one")
@@ -67,7 +68,6 @@ class Plan:
         if self.surprise is not None:
             self._check_surprise(self.surprise)
         self._check_care()
-        own_numbers(self)
 
     def _check_care(self) -> None:
         if not isinstance(self.care, Care):
