@@ -162,6 +162,26 @@ def test_a_step_takes_few_looks_however_steep():
         assert len(looks) <= 10
 
 
+@pytest.mark.parametrize("start", [1e-3, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("most", [20_000, 21_500])
+@pytest.mark.parametrize("power", [0.0, 0.003, 0.03])
+def test_where_slots_hardly_fall_a_search_takes_few_looks(start, most, power):
+    looks = []
+
+    def slots(at):
+        looks.append(at)
+        return int(most * (1 + at) ** -power)
+
+    found = least_threshold(slots, 21_000, start)
+    assert len(looks) <= 16
+    assert 0.98 * min(most, 21_000) <= slots(found) <= 21_000 or most == 21_500 > power == 0
+
+
+def test_where_no_threshold_leaves_enough_it_does_not_vanish():
+    assert least_threshold(lambda at: 80, 100, 2.0) == 2.0
+    assert least_threshold(lambda at: 50 if at > 1 else 80, 100, 30.0) > 0.01
+
+
 def test_a_search_that_cannot_succeed_ends():
     looks = []
     assert least_threshold(lambda at: looks.append(at) or 200, 100) >= 1e12
@@ -228,7 +248,7 @@ def test_a_search_that_begins_at_the_end_of_its_range_turns_round():
 
 def test_a_step_is_found_and_what_always_fits_needs_no_search():
     assert 0.7 <= least_threshold(lambda at: 200 if at < 0.7 else 100, 150) < 0.71
-    assert least_threshold(lambda at: 5, 150) < 1e-8
+    assert least_threshold(lambda at: 5, 150) == 1.0  # where it starts: another leaves as many
 
 
 def test_a_text_of_one_word_is_searched_too(tiny):

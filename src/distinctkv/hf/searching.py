@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 CLOSE = 0.98  # a search ends when this part of the slots allowed is used
 FAR = 16.0  # it goes no further than by this factor at a time,
-LEAST, MOST = 1e-9, 1e12  # and not beyond these thresholds
+FLAT, STEEP = 0.005, 32.0  # takes slots to fall by no power beyond these,
+LEAST, MOST = 1e-9, 1e12  # and does not go beyond these thresholds
+SAME = 0.99  # this part of the slots is as good as all, where no threshold leaves enough
 
 
 class End(NamedTuple):
@@ -52,11 +54,13 @@ def search(
     """
     aim = log((1 + close) / 2 * goal)  # halfway between enough and all
     low = high = None  # where there are too many slots, and where not: threshold, and both as logs
+    few = []  # where there are not, so far: threshold and slots
     at, slow = start, 0
     left = yield at
     while (left > goal and at < MOST) or (left < close * goal and at > LEAST):
         here = (at, log(at), log(max(left, 1)))
         low, high = (here, high) if left > goal else (low, here)
+        few += [] if left > goal else [(at, left)]
         if low is None or high is None:
             gap = inf
             to = here[1] + min(max((here[2] - aim) / fall, -log(FAR)), log(FAR))
@@ -70,10 +74,13 @@ def search(
             to = low[1] + gap * min(max(part, 0.05), 0.95)
         at = exp(to)
         left = yield at
-        fall = min(max((here[2] - log(max(left, 1))) / (to - here[1]), 0.25), 32.0)
+        fall = min(max((here[2] - log(max(left, 1))) / (to - here[1]), FLAT), STEEP)
         if low is not None and high is not None:
             rest = high[1] - to if left > goal else to - low[1]
             slow = 0 if slow == 2 or rest <= gap / 2 else slow + 1
+    if low is None and left < close * goal:
+        # Less was not left at any: a threshold of nothing would merge next to nothing from now on.
+        return max([to for to, then in few if then >= SAME * left], default=at), fall
     return (at if left <= goal or high is None else high[0]), fall
 
 
