@@ -274,10 +274,16 @@ COLUMNS = {
 }
 
 
+def lists(kind):
+    return pyarrow.large_list(pyarrow.list_(kind, 1))
+
+
 @pytest.mark.parametrize("column", COLUMNS.values(), ids=COLUMNS)
 def test_texts_and_vectors_of_every_type_are_compared(tmp_path, column):
-    beside = pyarrow.array(TEXTS, pyarrow.string_view())
-    made = pyarrow.table({"id": range(3), "text": column, "beside": beside})
+    view = pyarrow.string_view()
+    beside = pyarrow.array(TEXTS, view)
+    within = pyarrow.array([{"a": [[text]]} for text in TEXTS], pyarrow.struct({"a": lists(view)}))
+    made = pyarrow.table({"id": range(3), "text": column, "beside": beside, "within": within})
     parquet.write_table(made, tmp_path / "x")
     answer = dedup(tmp_path / "x", "--field", "text", "-o", tmp_path / "out")
     assert answer.exit_code == 0, answer.stderr

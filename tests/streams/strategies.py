@@ -11,7 +11,10 @@ NAMES = tuple(map("".join, product("abcdef", repeat=2)))
 
 @st.composite
 def logs(draw, most=60):
-    """A few lines, each again and again with other words at one, two or any places."""
+    """A few lines, each again and again with other words at one, two or any places.
+
+    Some are the message of a line of named fields.
+    """
     words = st.sampled_from(WORDS) | st.sampled_from(VALUES)
     shortest, longest = draw(st.sampled_from([(1, 3), (4, 5), (7, 9), (4, 9)]))
     line = st.lists(words, min_size=shortest, max_size=longest)
@@ -19,12 +22,13 @@ def logs(draw, most=60):
     for parts in draw(st.lists(line, min_size=1, max_size=3)):
         places = st.sets(st.integers(0, len(parts) - 1), min_size=1, max_size=2)
         fixed = draw(st.none() | places)
+        form = draw(st.sampled_from(["{}", "{}", 'level=info msg="{}" door=7', "log='{}'"]))
         names = draw(st.sampled_from([words, words, st.sampled_from(NAMES)]))
         for _ in range(draw(st.integers(0, most))):
             other = list(parts)
             for place in fixed or draw(places):
                 other[place] = draw(names)
-            lines += [" ".join(other)] * draw(st.sampled_from([1, 1, 1, 15]))
+            lines += [form.format(" ".join(other))] * draw(st.sampled_from([1, 1, 1, 15]))
     return draw(st.permutations(lines))
 
 
@@ -47,6 +51,9 @@ PIECES = (
         "...",
         "::",
         "ms",
+        "msg=",
+        'msg="',
+        '"event": "',
     ),
     *("Jun ", "Fri Jun 17 07:07:00 2005", "17/Jun/2005:07:07:00", "2005-06-17T07:07:00.5Z"),
     *(" for user ", '"GET / HTTP/1.1"', '"curl/8.4 (x; y)"', "'two words'", "ab 01 cd ef 02"),

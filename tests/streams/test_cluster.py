@@ -248,6 +248,7 @@ def test_rows_with_a_mask_are_refused():
     for take in (model.fit, model.partial_fit, model.predict, model.transform):
         with pytest.raises(TypeError, match="masked"):
             take(masked)
+    assert model.fit(np.ma.masked_array(np.eye(2))).labels_.tolist() == [0, 1]
 
 
 def test_it_has_its_place_in_a_pipeline(rng):

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from distinctkv import Concentration
@@ -300,6 +301,14 @@ def test_settings_that_mean_nothing_are_refused(setting, message):
 def test_settings_of_another_kind_are_refused(setting, message):
     with pytest.raises(TypeError, match=message):
         LogParser(**setting)
+
+
+def test_settings_may_be_numbers_of_numpy(tmp_path):
+    parser = LogParser(few=np.int64(3), rare=np.float32(5), max_line=np.float64(9))
+    parser.add(b"door 7 opened")
+    parser.save(tmp_path / "parser")
+    loaded = LogParser.load(tmp_path / "parser")
+    assert (loaded.few, loaded.rare, loaded.max_line, loaded.truncated) == (3, 5, 9, 1)
 
 
 def test_a_parser_prints_in_a_line():

@@ -59,6 +59,8 @@ SHAPES = [
     ("()", "(<*>)"),
     ('user="",', 'user="<*>",'),
     ('{"user":""}', '{"user":"<*>"}'),
+    ("''quoted''", "''quoted''"),
+    ('"""doc"""', '"""doc"""'),
     # text that was quoted with backslashes
     (r"declined\n", r"declined\n"),
     (r"declined.\r\n", r"declined.\r\n"),

@@ -210,7 +210,7 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
 
 def _rows(X: Any) -> Any:  # noqa: ANN401
     """Tables that scikit-learn does not know as Arrow's; it takes everything else itself."""
-    if isinstance(X, np.ma.MaskedArray):
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise TypeError("rows are a masked array, whose mask would be lost; fill or drop it first")
     frame, array = hasattr(X, "__dataframe__"), hasattr(X, "__array__")
     batch = hasattr(X, "__arrow_c_array__") and (frame or not array)

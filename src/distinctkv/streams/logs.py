@@ -67,12 +67,12 @@ class LogParser:
                 raise ValueError(f"{name} must be at least 1, got {number}")
             if name != "rare" and number % 1:
                 raise ValueError(f"{name} must be a whole number, got {number}")
-        self.few, self.rare, self.max_line = few, rare, max_line
+        self.few, self.rare, self.max_line = int(few), float(rare), int(max_line)
         self.seen = 0
         self.note: dict[str, Any] = {}  # yours: JSON that is saved with the parser
 
-        self._templates = Templates(self.concentration.tau, few, rare)
-        self._intake = Intake(max_line, self._templates)
+        self._templates = Templates(self.concentration.tau, self.few, self.rare)
+        self._intake = Intake(self.max_line, self._templates)
         self._budget = Budget(self.concentration, self._templates)
         self._bounded = self.concentration.bounded
 

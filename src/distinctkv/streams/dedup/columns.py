@@ -42,15 +42,28 @@ def opened(path: str) -> Any:  # noqa: ANN401
 
 def plain(schema: Any) -> Any:  # noqa: ANN401
     """A schema without views, a type of texts whose values Arrow cannot choose from."""
+    for place, column in enumerate(schema):
+        if "_view" in str(column.type):
+            schema = schema.set(place, column.with_type(_plain(column.type)))
+    return schema
+
+
+def _plain(kind: Any) -> Any:  # noqa: ANN401
     import pyarrow
     from pyarrow import types
 
-    for place, column in enumerate(schema):
-        if types.is_string_view(column.type):
-            schema = schema.set(place, column.with_type(pyarrow.large_string()))
-        elif types.is_binary_view(column.type):
-            schema = schema.set(place, column.with_type(pyarrow.large_binary()))
-    return schema
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        return pyarrow.large_string() if types.is_string_view(kind) else pyarrow.large_binary()
+    if types.is_struct(kind):
+        return pyarrow.struct([one.with_type(_plain(one.type)) for one in kind])
+    if types.is_map(kind):
+        return pyarrow.map_(_plain(kind.key_type), _plain(kind.item_type), kind.keys_sorted)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        held = kind.value_field.with_type(_plain(kind.value_type))
+        if types.is_large_list(kind):
+            return pyarrow.large_list(held)
+        return pyarrow.list_(held, -1 if types.is_list(kind) else kind.list_size)
+    return kind
 
 
 def without_views(rows: Any) -> Any:  # noqa: ANN401

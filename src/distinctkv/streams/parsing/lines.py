@@ -173,7 +173,7 @@ class Reader:
 
 def _special(word: str) -> bool:
     """Whether a word may be part of a date, a dump or a value with its unit."""
-    return word in _UNITS or word in _HINTS or word[:3] in CALENDAR
+    return word in _UNITS or word in _HINTS
 
 
 def _as_value(found: re.Match[str]) -> str:

@@ -15,7 +15,7 @@ NAMES = frozenset(("msg", "message", "Message", "MESSAGE", "event", "log"))
 # An object in quotes is no message, but may have one.
 _message = re.compile(
     rf"(?<![\w.-])(?:{'|'.join(sorted(NAMES))})(?:\\?[\"']\s*:\s*(?=\\?[\"'])|=)"
-    r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"']+)(?!\S))"
+    r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"'=]+)(?!\S))"
 )
 _word = re.compile(r"[^\W\d_](?:[^\W\d]|[.-](?=[^\W\d]))*")
 _end = re.compile(r"[,.:;!?]*(?:\\[nrt])*")

@@ -9,7 +9,8 @@ values of one and two of the other come in all four combinations.
 Keys may differ in no more than a part ``tau`` of their constants: that is the novelty of one to
 the other (paper, eq. 1, with matched tokens for the cosine). If every hole takes twice as many
 values or varies freely of another they may differ twice as much, and short keys in one word. The
-words of a message that a field names (see `messages`) may differ no more than if they stood alone.
+words of a message that a field names (see `messages`) may differ no more than if they stood alone;
+what more than ``few`` other values opened, as names in brackets, they do not close.
 
 A *pattern* is a key with parameters. More keys open more patterns, so that keys which share a
 template go on sharing it. There are three limits to that, all for patterns with several holes: of
@@ -70,7 +71,7 @@ def _single(keys: set[Key], tau: float, few: int) -> set[Key]:
         values[(*key[:place], WILD, *key[place + 1 :]), place].add(key[place])
     opened = set()
     for (pattern, _), taken in values.items():
-        constants = _told(pattern) if _told(taken) else len(pattern) - pattern.count(WILD)
+        constants = _told(pattern) if _is_told(taken, few) else len(pattern) - pattern.count(WILD)
         near = tau * (constants + 1) >= 1
         if (near or constants) and _is_parameter(taken, few if near else MORE * few):
             opened.add(pattern)
@@ -113,7 +114,7 @@ def _is_open(keys: list[Key], tau: float, few: int) -> bool:
     if not all(many and _is_free(place, narrow, columns, 2) for place in narrow):
         return False
     near = len(holes) <= tau * sum(taken != {WILD} for taken in values)
-    if told := sum(_told(values[place]) > 0 for place in holes):
+    if told := sum(_is_told(values[place], few) for place in holes):
         whole = sum(_told(taken) > 0 for taken in values)
         near = near and told <= tau * whole
         if told > _most(tau) * whole:
@@ -126,6 +127,12 @@ def _is_open(keys: list[Key], tau: float, few: int) -> bool:
 def _told(tokens: Iterable[str]) -> int:
     """Words of a message among these tokens."""
     return sum(token[:1] == TOLD for token in tokens)
+
+
+def _is_told(values: set[str], few: int) -> bool:
+    """Whether a hole is one of words of a message, and not of more than a few others as well."""
+    told = _told(values)
+    return told > 0 and len(values) - told - (WILD in values) <= few
 
 
 def _most(tau: float) -> float:

@@ -67,8 +67,8 @@ _VALUES = {
 }
 _token = re.compile(rf"[^{_MARKS}]+")
 _dots = re.compile(r"(\.\.+)")
-# A bracket with nothing in or before it, and quotes with nothing in them.
-_empty = re.compile(r"(?<![^=:,])(?:([(\[{])(?=[)\]}])|([\"'])(?=\2))")
+# A bracket with nothing in or before it, and quotes with nothing in or after them.
+_empty = re.compile(r"(?<![^=:,])(?:([(\[{])(?=[)\]}])|([\"'])(?=\2(?![\w\"'])))")
 # What may follow a value in text that was quoted with backslashes, and a full stop.
 _escapes = re.compile(r"(?<![.\\])(?:[.\\]|(?<=\\)[nrt])+$")
 # A name with digits that is called or assigned to is constant all the same.
