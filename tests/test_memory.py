@@ -549,6 +549,7 @@ def test_numba_is_of_use_where_what_it_compiled_cannot_be_kept(monkeypatch):
 
     monkeypatch.setattr(pytest.importorskip("numba"), "njit", njit)
     monkeypatch.setattr(ordered, "compiled", ordered.compiled.__wrapped__)
+    monkeypatch.setattr(ordered, "tried", ordered.tried.__wrapped__)
     cache = Cache(Concentration.fixed(0.5, budget=2), engine="compiled")
     assert cache.write(STREAM).tolist() == follow(cache, STREAM)[1]
 

@@ -49,6 +49,16 @@ def test_full_attention_compiles_again_for_another_length(normal):
         torch.testing.assert_close(compiled(x), mixer(x))
 
 
+@torch.no_grad()
+def test_layers_compile_for_shapes_that_are_all_unknown(normal):
+    torch._dynamo.reset()
+    mixer = FullAttention(E, HEADS).eval()
+    compiled = torch.compile(mixer, fullgraph=True, dynamic=True, backend="eager")
+    for streams, length in ((2, 9), (3, 7)):
+        x, mask = normal(streams, length, E), torch.ones(streams, length, dtype=torch.bool)
+        torch.testing.assert_close(compiled(x, mask=mask), mixer(x, mask=mask))
+
+
 def test_a_window_as_long_as_the_stream_is_full_attention(normal):
     full, near = FullAttention(E, HEADS), SlidingWindowAttention(E, HEADS, window=9)
     near.load_state_dict(full.state_dict())

@@ -186,8 +186,8 @@ def _asked(form: str, path: str) -> str:
     from ..streams.dedup.guessing import columns_of
 
     told = f"is needed for {form}: which one to compare"
-    if form != "parquet" and os.path.isfile(path):
-        return f"{told} of {columns_of(path)!r}; --format text compares whole lines"
+    if form != "parquet" and os.path.isfile(path) and (first := columns_of(path)):
+        return f"{told} of {first!r}; --format text compares whole lines"
     return told
 
 

@@ -84,7 +84,7 @@ class Mixer(nn.Module, Generic[S]):
 
     def check_tokens(self, x: Tensor) -> None:
         """Refuse tokens of other channels or another type than the weights."""
-        if x.ndim == 3 and self.width not in (None, x.shape[2]):
+        if x.ndim == 3 and self.width is not None and x.shape[2] != self.width:
             raise ValueError(
                 f"tokens have {x.shape[2]} channels, and {self.kind} takes {self.width}"
             )
