@@ -9,6 +9,7 @@ from tests.test_readme import blocks
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGES = sorted([*(DOCS / "learn").glob("*.md"), *(DOCS / "do").glob("*.md")])
+PAGES.append(DOCS / "look-up" / "peers.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -17,6 +17,17 @@ INTRODUCTION = """\
 Every rival of the cache as a streaming memory, with the same `write`, `read`, `len` and `nbytes`.
 The docstring of each names its source, how we deviate from it, and its best setting.
 
+```python
+import numpy as np
+from distinctkv.peers import H2O
+
+rng = np.random.default_rng(0)
+keys, labels = rng.standard_normal((300, 16)), rng.integers(0, 5, 300)
+memory = H2O(budget=64)
+memory.write(keys, np.eye(5)[labels])  # values are vectors: a label is a row of zeros and a one
+print(len(memory), memory.nbytes, memory.read(keys[-3:]).argmax(1), labels[-3:])
+```
+
 Sizes are in bytes. `L` is the number of tokens seen, `D` of numbers in a key, `C` in a value, `B`
 the budget, `S` the slots held; any other name is a setting of the peer or is explained there.
 """
