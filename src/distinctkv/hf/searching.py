@@ -54,13 +54,16 @@ def search(
     """
     aim = log((1 + close) / 2 * goal)  # halfway between enough and all
     low = high = None  # where there are too many slots, and where not: threshold, and both as logs
-    few = []  # where there are not, so far: threshold and slots
+    few = []  # all thresholds where there are not, and the slots there
     at, slow = start, 0
     left = yield at
     while (left > goal and at < MOST) or (left < close * goal and at > LEAST):
         here = (at, log(at), log(max(left, 1)))
-        low, high = (here, high) if left > goal else (low, here)
-        few += [] if left > goal else [(at, left)]
+        if left > goal:
+            low = here
+        else:
+            high = here
+            few.append((at, left))
         if low is None or high is None:
             gap = inf
             to = here[1] + min(max((here[2] - aim) / fall, -log(FAR)), log(FAR))
@@ -79,7 +82,7 @@ def search(
             rest = high[1] - to if left > goal else to - low[1]
             slow = 0 if slow == 2 or rest <= gap / 2 else slow + 1
     if low is None and left < close * goal:
-        # Less was not left at any: a threshold of nothing would merge next to nothing from now on.
+        # No threshold leaves more. Near nothing, it would merge next to nothing from now on.
         return max([to for to, then in few if then >= SAME * left], default=at), fall
     return (at if left <= goal or high is None else high[0]), fall
 
