@@ -19,7 +19,7 @@ help:
 	@echo "make docs        build the documentation into site/"
 
 reproduce: .venv/.ready
-	$(ONE_THREAD) $(BIN)/distinctkv reproduce --quick --out out
+	$(ONE_THREAD) $(BIN)/python -m reproduction --out out
 
 test: .venv/.ready
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
@@ -30,7 +30,7 @@ check: .venv/.ready
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest -q --doctest-modules src
+	$(BIN)/pytest -q --doctest-modules src reproduction
 
 bench: .venv/.bench
 	@for name in $(BENCHMARKS); do \

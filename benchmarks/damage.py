@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from distinctkv import Cache, Concentration, Merge, SnapshotError
-from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
+from distinctkv.dedup import Deduplicator
+from distinctkv.logs import LogParser
+from distinctkv.novelty import NoveltyDetector
 
 DAMAGE = ("flip", "cut", "splice", "double", "overwrite", "graft")
 

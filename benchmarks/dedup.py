@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.common import Race, keep, race, short, stamp, table, verdict
-from benchmarks.texts import Texts, generated, log_lines, paragraphs
-from distinctkv.streams import Deduplicator, NGrams
+from distinctkv.dedup import Deduplicator, NGrams
+
+from .common import Race, keep, race, short, stamp, table, verdict
+from .texts import Texts, generated, log_lines, paragraphs
 
 Rows = NDArray[np.float32]
 SIMILARITIES = (0.8, 0.9, 0.95)

@@ -17,11 +17,10 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from distinctkv.studies.llm_kit import Kit
-from distinctkv.studies.llm_model import load
-from distinctkv.studies.llm_tasks import TASKS
-
 from .common import table
+from .llm.kit import Kit
+from .llm.model import load
+from .llm.tasks import TASKS
 
 Row = dict[str, Any]
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,

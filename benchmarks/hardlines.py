@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 
-from distinctkv.streams import LogParser
+from distinctkv.logs import LogParser
 
 from .common import keep, short, stamp, table, timed, verdict
 

@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from distinctkv.data.loghub import Log
-from distinctkv.studies.halves import halves
-from distinctkv.studies.tallies import GRID
+from reproduction.data.loghub import Log
+from reproduction.studies.halves import halves
+from reproduction.studies.tallies import GRID
 
 from .common import keep, stamp, table, verdict
 from .loglines import systems

@@ -8,8 +8,8 @@ from random import Random
 from string import ascii_lowercase, ascii_uppercase
 from typing import NamedTuple
 
-from distinctkv.data import loghub
-from distinctkv.data.loghub import Log
+from reproduction.data import loghub
+from reproduction.data.loghub import Log
 
 CHUNK = 10_000
 CONSTANT = 0.05  # part of the lines that are without a value: all logs have some

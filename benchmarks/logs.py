@@ -22,12 +22,12 @@ from typing import Any
 from unittest.mock import patch
 
 from distinctkv import Concentration
-from distinctkv.data.loghub import Log
-from distinctkv.streams import LogParser
-from distinctkv.streams.parsing.intake import Intake
-from distinctkv.streams.parsing.leaves import Leaf
-from distinctkv.streams.parsing.scores import score
-from distinctkv.studies.drain import BEST, MASKED, PLAIN, Setting, drain3
+from distinctkv.logs import LogParser
+from distinctkv.logs.intake import Intake
+from distinctkv.logs.leaves import Leaf
+from reproduction.data.loghub import Log
+from reproduction.studies.drain import BEST, MASKED, PLAIN, Setting, drain3
+from reproduction.studies.scores import score
 
 from .common import keep, race, short, stamp, table, timed, verdict
 from .loglines import CHUNK, mixed, renumbered, systems, torn

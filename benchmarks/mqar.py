@@ -33,9 +33,9 @@ import torch
 from distinctkv import snapshot
 from distinctkv.nn import HybridLM
 from distinctkv.nn.training import Step
-from distinctkv.studies import mqar_asking
-from distinctkv.studies.device import device
-from distinctkv.studies.mqar_models import LARGE, NAMES, SMALL, Found, Size, trained
+from reproduction.studies import mqar_asking
+from reproduction.studies.device import device
+from reproduction.studies.mqar_models import LARGE, NAMES, SMALL, Found, Size, trained
 
 from . import mqar_tables
 

@@ -15,9 +15,9 @@ from torch.profiler import profile as torch_profile
 
 from distinctkv.nn.capturing import Captured
 from distinctkv.nn.training import Learner
-from distinctkv.studies.device import device
-from distinctkv.studies.mqar_drawing import batches
-from distinctkv.studies.mqar_models import LARGE, NAMES, SMALL, Size, fit, made
+from reproduction.studies.device import device
+from reproduction.studies.mqar_drawing import batches
+from reproduction.studies.mqar_models import LARGE, NAMES, SMALL, Size, fit, made
 
 from .mqar import varied
 

@@ -21,9 +21,9 @@ from typing import Any, get_args
 import numpy as np
 
 from distinctkv import Cache, Concentration, Merge
+from distinctkv.dedup import Deduplicator
+from distinctkv.dedup.screened import Screened
 from distinctkv.policy import KeyPolicy, Metric, ValuePolicy
-from distinctkv.streams import Deduplicator
-from distinctkv.streams.dedup.screened import Screened
 
 from . import bad, kills
 from .common import keep, stamp, verdict

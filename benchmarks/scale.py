@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from distinctkv import Cache, Concentration
+from distinctkv.dedup import Deduplicator
 from distinctkv.rule import unit
 from distinctkv.scale import Processes, build, lines
-from distinctkv.streams import Deduplicator
 
 from .common import OUT, draw, keep, short, stamp, table, timed, verdict, write
 from .laid import Laid, cache, lay

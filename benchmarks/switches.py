@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from distinctkv import Concentration
-from distinctkv.data.loghub import Log
-from distinctkv.streams import LogParser
-from distinctkv.streams.parsing import lines, patterns, subsume, templates, words
-from distinctkv.streams.parsing.lines import Key
-from distinctkv.streams.parsing.scores import score
-from distinctkv.studies.parsers import FEW, RARE, TAU
+from distinctkv.logs import LogParser, lines, patterns, subsume, templates, words
+from distinctkv.logs.lines import Key
+from reproduction.data.loghub import Log
+from reproduction.studies.parsers import FEW, RARE, TAU
+from reproduction.studies.scores import score
 
 NEVER = re.compile(r"(?!)()()")
 

@@ -27,7 +27,6 @@ MORE = {
         "nn.capturing": ("Captured",),
         "nn.hybrid": ("ModelState",),
         "nn.weights": ("save", "load"),
-        "data.mqar": ("MQARTask", "TokenBatch"),
     },
     "Rivals on the same layer": {"nn.scheduled": ("KVMAttention", "OVQAttention")},
     "With transformers": {
@@ -83,10 +82,10 @@ def caches() -> str:
 
 def used() -> str:
     """The same for what is made of the rule: parsers, finders of repeats, building in shards."""
-    from distinctkv import scale, streams
+    from distinctkv import dedup, logs, scale
 
-    parts = ["# Streams and shards", f"Made from the docstrings. {inspect.getdoc(streams)}"]
-    parts += ["The first are in `distinctkv.streams`.", *names(streams)]
+    parts = ["# Streams and shards", f"Made from the docstrings. {inspect.getdoc(logs)}"]
+    parts += ["In `distinctkv.logs`.", *names(logs), "In `distinctkv.dedup`.", *names(dedup)]
     parts += ["# Shards", f"In `distinctkv.scale`. {inspect.getdoc(scale)}", *names(scale)]
     return "\n\n".join(parts) + "\n"
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from distinctkv.streams import Deduplicator
+from distinctkv.dedup import Deduplicator
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .drive import instrumented, main
+from fuzz.drive import instrumented, main
 
 with instrumented():
     from distinctkv import Concentration
-    from distinctkv.streams import LogParser
+    from distinctkv.logs import LogParser
 
 POLICIES = (
     None,

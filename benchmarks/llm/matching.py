@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from distinctkv.hf.anatomy import Anatomy
-from distinctkv.studies.llm_held import Context, Held, Layer
 
+from .kv_states import Context, Held, Layer
 from .way import Way, each
 
 if TYPE_CHECKING:

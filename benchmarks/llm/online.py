@@ -24,11 +24,11 @@ from torch.nn.functional import cross_entropy
 from transformers import Cache, DynamicCache
 
 from distinctkv.hf import Care, distinct_cache
-from distinctkv.studies import llm_model
-from distinctkv.studies.llm_kit import Kit
 
 from ..common import stamp
+from . import model as llm_model
 from .fetch import get
+from .kit import Kit
 from .rows import append_lines
 from .texts import log_lines, sentences
 

@@ -22,8 +22,8 @@ from distinctkv.hf.anatomy import Anatomy
 from distinctkv.hf.importance import LEAST, reach, weights
 from distinctkv.hf.metric import Moments
 from distinctkv.hf.searching import least_threshold
-from distinctkv.studies.llm_held import Context, Held, Layer
 
+from .kv_states import Context, Held, Layer
 from .pooled import slots
 from .recipe import SINKS, Recipe
 

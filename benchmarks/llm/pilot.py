@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from distinctkv.hf import distinct_cache
-from distinctkv.studies import llm_model
-from distinctkv.studies.llm_asking import ask
-from distinctkv.studies.llm_held import Context, hold_by, read
 
 from ..common import stamp
 from . import contest, ours
+from . import model as llm_model
 from .choosing import short
 from .fetch import get
+from .kv_states import Context, hold_by, read
+from .questions import ask
 from .recipe import Recipe
 from .rows import ASIDE, Case
 from .ways import CACHE, everyone

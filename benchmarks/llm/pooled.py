@@ -13,8 +13,8 @@ from torch import Tensor
 from distinctkv.hf.allocation import Allocation
 from distinctkv.hf.attention import bias
 from distinctkv.hf.importance import LEAST
-from distinctkv.studies.llm_held import Held
 
+from .kv_states import Held
 from .recipe import SINKS, Recipe
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from distinctkv.studies.llm_held import Context, Held, Layer, keep, picked
-from distinctkv.studies.llm_rivals import protect
-
+from .baselines import protect
+from .kv_states import Context, Held, Layer, keep, picked
 from .way import Way
 
 if TYPE_CHECKING:

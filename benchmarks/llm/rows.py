@@ -15,8 +15,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from distinctkv.studies import llm_asking
-
+from . import questions as llm_asking
 from .way import Way
 
 FULL = "full"  # the way that keeps all

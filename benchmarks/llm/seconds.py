@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from distinctkv.hf import CAREFUL, distinct_cache
-from distinctkv.studies import llm_model
 
 from ..common import stamp, table
 from . import contest, presses
+from . import model as llm_model
 from .fetch import get
 from .rows import ASIDE, Case
 

@@ -9,10 +9,11 @@ from functools import cache
 from itertools import cycle
 from pathlib import Path
 
-from distinctkv.data import loghub
-from distinctkv.data.places import folders
-from distinctkv.studies.llm_kit import Kit, Task
-from distinctkv.studies.llm_tasks import continuation, needles_in
+from reproduction.data import loghub
+from reproduction.data.places import folders
+
+from .kit import Kit, Task
+from .tasks import continuation, needles_in
 
 NOVELS, ARTICLES = "text/english_novels_100.tar.xz", "text/wikitext-2/test.txt"
 

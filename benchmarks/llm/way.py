@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from distinctkv.studies.llm_held import Context, Held
+from .kv_states import Context, Held
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

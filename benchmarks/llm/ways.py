@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 
 from distinctkv.hf import Care, distinct_cache
-from distinctkv.studies import llm_rivals
-from distinctkv.studies.llm_held import Context, Held, hold_by
 
+from . import baselines as llm_rivals
 from . import matching, ours, presses
+from .kv_states import Context, Held, hold_by
 from .recipe import Recipe
 from .variants import SIZES, VARIANTS
 from .way import Way, each

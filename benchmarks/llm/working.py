@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from distinctkv.studies import llm_model
-
 from . import contest, rows
+from . import model as llm_model
 from .rows import Case
 from .way import Way
 from .ways import STRONG, everyone

@@ -2,8 +2,8 @@ import pytest
 
 from benchmarks import leaving, switches
 from benchmarks.switches import GRAINS, OFF, SHAPES, Choice, parse
-from distinctkv.data import loghub
-from tests.studies.toys import nowhere, write_log
+from reproduction.data import loghub
+from tests.reproduction.studies.toys import nowhere, write_log
 
 SWITCHES = (*OFF, *SHAPES)
 UNITS = {"cut": (switches.CUT,), "helps": ("dates",), "harms": ("units",), "idle": ("dumps",)}

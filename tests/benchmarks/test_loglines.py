@@ -1,9 +1,9 @@
 import pytest
 
 from benchmarks import loglines
-from distinctkv.data import loghub
-from distinctkv.streams.parsing.lines import collapse
-from tests.studies.toys import nowhere, write_log
+from distinctkv.logs.lines import collapse
+from reproduction.data import loghub
+from tests.reproduction.studies.toys import nowhere, write_log
 
 
 @pytest.fixture(scope="module")

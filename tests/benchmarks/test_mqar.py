@@ -8,8 +8,8 @@ pytest.importorskip("torch")
 
 from benchmarks import mqar as bench
 from benchmarks import mqar_tables as tables
-from distinctkv.studies import mqar_asking as asking
-from distinctkv.studies.mqar_models import SMALL, made
+from reproduction.studies import mqar_asking as asking
+from reproduction.studies.mqar_models import SMALL, made
 
 FOUND = {"items": 8, "tokens": 64, "recall": 0.5, "bytes": 2048.0, "slots": 16.0}
 

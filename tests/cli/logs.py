@@ -19,7 +19,7 @@ MESSAGES = (
 )
 
 # What waits for seconds waits for less.
-HASTE = "from distinctkv.streams.files import job\njob.PAUSE = job.PATIENCE = 0.1"
+HASTE = "from distinctkv.logs import job\njob.PAUSE = job.PATIENCE = 0.1"
 
 
 def log(n_lines, seed, header="2024-05-{day:02} {hour:02}:{minute:02}:{second:02} INFO "):

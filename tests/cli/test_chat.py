@@ -9,7 +9,7 @@ import pytest
 from distinctkv import snapshot
 from distinctkv.cli.chat import told
 from distinctkv.cli.kinds import TALK
-from distinctkv.streams import LogParser
+from distinctkv.logs import LogParser
 from tests.cli.conftest import WORDS
 
 pytest.importorskip("torch")

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv.cli import main
-from distinctkv.streams import Deduplicator
-from distinctkv.streams.files import places
+from distinctkv.dedup import Deduplicator
+from distinctkv.logs import places
 from tests.cli.logs import log, run, start
-from tests.streams.packing import PACKED
+from tests.logs.packing import PACKED
 
 LINES = ["the door is open", "no such file", "the door is open!", "no such file", "the end"]
 KEPT = ["the door is open", "no such file", "the end"]
@@ -167,7 +167,7 @@ def test_no_bytes_stop_it(content, form):
 
 
 def test_a_line_without_end_is_left_out(tmp_path, monkeypatch):
-    from distinctkv.streams.dedup import cutting
+    from distinctkv.dedup import cutting
 
     monkeypatch.setattr(cutting, "LONGEST", 1000)
     monkeypatch.setattr(cutting, "CELL", 256)
@@ -276,7 +276,7 @@ def test_a_state_that_is_none_is_refused(rows, tmp_path):
 
 
 OFTEN = """
-from distinctkv.streams.dedup import cutting, job
+from distinctkv.dedup import cutting, job
 job.RECORDS, job.PER_KEPT, cutting.CELL = 200, 0, 1 << 12
 """
 # Struck down a moment of its own time after some saves, as by SIGKILL: see test_kill.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distinctkv.streams.dedup.separated import Csv, cells, row
+from distinctkv.dedup.separated import Csv, cells, row
 from tests.cli.test_dedup import dedup, reasons
 
 
@@ -66,7 +66,7 @@ def test_what_is_well_written_is_read_whole_in_any_pieces(table, data):
 
 
 def test_an_open_quote_is_a_slip_after_a_while(monkeypatch):
-    monkeypatch.setattr("distinctkv.streams.dedup.separated.OPEN", 20)
+    monkeypatch.setattr("distinctkv.dedup.separated.OPEN", 20)
     form, held = Csv("a", b"a,b"), b'"open,1\n' + b"x,2\n" * 9
     records, end = form.cut(held, over=False)
     assert [one.content for one in records] == ["open,1", *"x" * 9]

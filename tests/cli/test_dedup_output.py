@@ -136,7 +136,7 @@ def test_what_went_wrong_from_the_start_leaves_nothing(tmp_path):
 
 
 def test_a_state_of_the_library_is_never_taken_back(tmp_path):
-    from distinctkv.streams import Deduplicator
+    from distinctkv.dedup import Deduplicator
 
     path, seen = tmp_path / "in.jsonl", Deduplicator(on_bad="skip")
     seen.add("a known thing")
@@ -149,7 +149,7 @@ def test_a_state_of_the_library_is_never_taken_back(tmp_path):
 
 KILLED = """
 import os, signal
-from distinctkv.streams.dedup import cutting, job
+from distinctkv.dedup import cutting, job
 judge, left = job.Job._judge, [{batches}]
 def doomed(self, records):
     left[0] -= 1

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from distinctkv.cli import main
-from distinctkv.streams.dedup import parquet as parts
+from distinctkv.dedup import parquet as parts
 from tests.cli.logs import start
 from tests.cli.test_dedup import reasons
 
@@ -88,7 +88,7 @@ def test_a_part_that_the_state_does_not_know_is_written_again(tables, tmp_path, 
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("distinctkv.streams.dedup.deduplicator.saving.save", full)
+        patch.setattr("distinctkv.dedup.deduplicator.saving.save", full)
         answer = dedup(tables[1], *options)
     assert answer.exit_code == 1
     assert "No space left" in answer.stderr
@@ -130,7 +130,7 @@ def test_a_folder_with_anything_in_it_is_refused_to_a_new_state(tables, tmp_path
 
 KILLED = """
 import os, signal
-from distinctkv.streams.dedup import parquet
+from distinctkv.dedup import parquet
 parquet.ROWS, parquet.PART, parquet.PER_KEPT = 7, 40, 0
 place, name, left = {place}, "{name}", [{times}]
 inner = getattr(place, name)
@@ -190,7 +190,7 @@ def test_other_columns_than_those_of_the_state_are_refused(tables, tmp_path):
 
 
 def test_files_are_open_one_at_a_time(tables, tmp_path, monkeypatch):
-    from distinctkv.streams.dedup import columns
+    from distinctkv.dedup import columns
 
     files, opened = [], columns.opened
 

@@ -196,7 +196,7 @@ def test_what_is_bad_is_told_with_its_line_and_the_reason(tmp_path):
 
 
 def test_lines_are_counted_over_cells_rows_and_states(tmp_path, monkeypatch):
-    from distinctkv.streams.dedup import cutting
+    from distinctkv.dedup import cutting
 
     monkeypatch.setattr(cutting, "CELL", 16)
     path, options = tmp_path / "c.csv", ("--field", "text", "--explain")

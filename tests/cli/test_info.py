@@ -9,7 +9,9 @@ from click.testing import CliRunner
 from distinctkv import Cache, Concentration, snapshot
 from distinctkv.cli import main
 from distinctkv.cli.info import LONG
-from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
+from distinctkv.dedup import Deduplicator
+from distinctkv.logs import LogParser
+from distinctkv.novelty import NoveltyDetector
 from tests.cli.logs import start
 
 

@@ -10,7 +10,7 @@ from tests.cli.logs import log, objects, run, start
 
 # Saves come often and batches are small, so that a short log has many moments to be killed at.
 OFTEN = """
-from distinctkv.streams.files import job
+from distinctkv.logs import job
 from distinctkv.cli import inputs
 job.LINES, job.LINES_PER_SLOT, inputs.CELL = 400, 0, 1 << 13
 """

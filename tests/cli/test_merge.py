@@ -6,7 +6,9 @@ from click.testing import CliRunner
 
 from distinctkv import Cache, Concentration, snapshot
 from distinctkv.cli import main
-from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
+from distinctkv.dedup import Deduplicator
+from distinctkv.logs import LogParser
+from distinctkv.novelty import NoveltyDetector
 
 LINES = [f"user {name} logged {way}" for name in ("ann", "bob", "cas") for way in ("in", "out")]
 

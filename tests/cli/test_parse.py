@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv.cli import main
-from distinctkv.streams import LogParser
+from distinctkv.logs import LogParser
 from tests.cli.logs import HASTE, log, objects, run, start
 from tests.cli.terminal import on_terminal
-from tests.streams.packing import PACKED
+from tests.logs.packing import PACKED
 
 DOORS = "".join(f"2024-05-01 10:00:{n:02} INFO door {n} opened\n" for n in range(20))
 

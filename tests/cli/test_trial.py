@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from distinctkv.cli import main
-from distinctkv.streams import LogParser
+from distinctkv.logs import LogParser
 from tests.cli.logs import HASTE, objects, run, start
 from tests.cli.terminal import on_terminal
 

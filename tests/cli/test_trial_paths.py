@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from distinctkv import Cache
 from distinctkv.cli import main
-from distinctkv.streams import Deduplicator, LogParser
+from distinctkv.dedup import Deduplicator
+from distinctkv.logs import LogParser
 from tests.cli.logs import objects, start
 
 DOORS = "".join(f"2024-05-01 10:00:{n:02} INFO door {n} opened\n" for n in range(20))

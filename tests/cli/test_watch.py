@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from distinctkv.cli import main, watch
+from distinctkv.cli import report as watching
 from distinctkv.cli.view import View, spark
+from distinctkv.logs import LogParser
+from distinctkv.logs.history import Sample
+from distinctkv.logs.job import Job
 from distinctkv.policy import Concentration
-from distinctkv.report import watching
-from distinctkv.streams import LogParser
-from distinctkv.streams.files.history import Sample
-from distinctkv.streams.files.job import Job
 from tests.cli.logs import HASTE, log, objects, run, start
 from tests.cli.terminal import on_terminal
 
@@ -137,7 +137,7 @@ def more(n_lines):
 
 
 STRUCK = """
-from distinctkv.streams.files import job
+from distinctkv.logs import job
 from distinctkv.cli import watch
 import os
 job.LINES, job.LINES_PER_SLOT, watch.CELL, save, left = 50, 0, 1 << 11, job.Job.save, [{saves}]

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from distinctkv.data import RecallTask
 from distinctkv.memory import Memory
-from distinctkv.peers import (
+from reproduction.baselines import (
     EMLLM,
     H2O,
     HAM,
@@ -46,7 +45,8 @@ from distinctkv.peers import (
     Superposition,
     Titans,
 )
-from distinctkv.peers.lloyd import at_random
+from reproduction.baselines.lloyd import at_random
+from reproduction.data import RecallTask
 
 TOKENS = 60
 

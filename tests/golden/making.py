@@ -11,7 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from distinctkv import Cache, Concentration, Merge, snapshot
-from distinctkv.streams import Deduplicator, LogParser, NoveltyDetector
+from distinctkv.dedup import Deduplicator
+from distinctkv.logs import LogParser
+from distinctkv.novelty import NoveltyDetector
 
 HERE = Path(__file__).parent
 

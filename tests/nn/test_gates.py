@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from distinctkv.data import RecallTask
 from distinctkv.nn.fitting import Probe, fit, rule_loss, score, task_loss
 from distinctkv.nn.gates import FLOOR, NoveltyGate, SignedGate, decided, distillation
 from distinctkv.nn.zoo import (
@@ -20,6 +19,7 @@ from distinctkv.nn.zoo import (
     SurpriseGate,
     WriteGate,
 )
+from reproduction.data import RecallTask
 
 D = 32
 GATES = {

@@ -6,7 +6,7 @@ import torch
 
 from distinctkv.nn import Heads
 from distinctkv.nn.scheduled import KVMAttention, OVQAttention
-from distinctkv.peers import KVM, OVQ
+from reproduction.baselines import KVM, OVQ
 
 THETA = 0.05
 PAIRS = [(KVMAttention, KVM, "factor", 1.5), (OVQAttention, OVQ, "limit", 20)]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from distinctkv.data.mqar import SILENT, MQARTask
 from distinctkv.nn import training
 from distinctkv.nn.attention import Heads
 from distinctkv.nn.distinct import DistinctAttention, Reading
@@ -18,6 +17,7 @@ from distinctkv.nn.mamba import Mamba2
 from distinctkv.nn.training import Learner, recall, sweep, train
 from distinctkv.nn.watching import CollapseWarning, Ramp
 from distinctkv.nn.zoo import WriteGate
+from reproduction.data.mqar import SILENT, MQARTask
 
 TASK = MQARTask(n_items=12, repeats=3, n_keys=48, n_values=48)
 CHANCE = math.log(TASK.n_values)

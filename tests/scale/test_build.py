@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
+from distinctkv.dedup import Deduplicator
 from distinctkv.scale import Processes, ShardError, build, files, on_dask, records
 from distinctkv.scale import parts as keeping
-from distinctkv.streams import Deduplicator
 from tests.scale.work import (
     assert_alike,
     doomed,

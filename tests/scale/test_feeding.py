@@ -12,8 +12,9 @@ import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
+from distinctkv.dedup import Deduplicator
+from distinctkv.logs import LogParser
 from distinctkv.scale import ShardError, build, lines, records, rows, tables
-from distinctkv.streams import Deduplicator, LogParser
 from tests.scale.work import assert_alike, make, one_pass
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .. import __version__
-from . import chat, data, dedup, info, merge, parse, reproduce, watch
+from . import chat, dedup, info, merge, parse, watch
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -14,5 +14,5 @@ def main() -> None:
     """A key-value memory that keeps distinct items, not tokens."""
 
 
-for part in (reproduce, data, parse, watch, dedup, info, merge, chat):
+for part in (parse, watch, dedup, info, merge, chat):
     main.add_command(part.command)

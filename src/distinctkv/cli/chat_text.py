@@ -43,8 +43,8 @@ def context(path: Path) -> str:
 
 def _content(path: Path) -> tuple[bytes, str]:
     """The bytes of a text, unpacked, and what damage there is; its size is told before."""
-    from ..streams.files.sources import Source
-    from ..streams.files.unpacking import PIECE, SourceError
+    from ..logs.sources import Source
+    from ..logs.unpacking import PIECE, SourceError
 
     if str(path) == "-":
         raise _wrong("questions come on standard input; name a file")

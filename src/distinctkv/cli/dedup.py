@@ -16,8 +16,8 @@ from .locking import alone, lock_of
 from .stopping import Stop, quiet_pipe
 
 if TYPE_CHECKING:
-    from ..streams.dedup.deduplicator import Deduplicator
-    from ..streams.dedup.job import Job
+    from ..dedup.deduplicator import Deduplicator
+    from ..dedup.job import Job
 
 FORMS = ("auto", "text", "jsonl", "csv", "parquet")
 
@@ -88,8 +88,8 @@ def command(
     or zst if they are. Texts are compared by their runs of characters; a field that holds a list
     of numbers is compared as the vector it is. What cannot be compared is counted and left out.
     """
-    from ..streams.dedup.job import Job
-    from ..streams.dedup.parquet import Tables
+    from ..dedup.job import Job
+    from ..dedup.parquet import Tables
     from . import deduping
 
     start = perf_counter()
@@ -117,9 +117,9 @@ def command(
 
 def _form(paths: list[str], field: str | None, state: Path | None) -> str:
     """What the records of files are, from their first bytes or from the state."""
-    from ..streams.dedup.guessing import one_form
-    from ..streams.dedup.saving import note
-    from ..streams.dedup.states import NOTE
+    from ..dedup.guessing import one_form
+    from ..dedup.saving import note
+    from ..dedup.states import NOTE
 
     begun = note(state).get(NOTE) if state is not None and state.exists() else None
     held = begun.get("form") if isinstance(begun, dict) else None
@@ -144,7 +144,7 @@ def _number(value: float) -> float:
 
 def _set_header(job: Job, given: str | None, path: str, state: Path | None) -> None:
     """What of a line is compared: what follows the header, if one is asked for."""
-    from ..streams.dedup.guessing import hinted
+    from ..dedup.guessing import hinted
 
     found = job.found
     if given is not None and given != "auto":
@@ -183,7 +183,7 @@ def _check_form(
 
 def _asked(form: str, path: str) -> str:
     """That a field is needed, and which there are."""
-    from ..streams.dedup.guessing import columns_of
+    from ..dedup.guessing import columns_of
 
     told = f"is needed for {form}: which one to compare"
     if form != "parquet" and os.path.isfile(path) and (first := columns_of(path)):
@@ -235,7 +235,7 @@ def _seen(state: Path | None, similarity: float, budget: int | None) -> Deduplic
     """The de-duplicator, from the state where there is one."""
     from math import inf
 
-    from ..streams.dedup.deduplicator import Deduplicator
+    from ..dedup.deduplicator import Deduplicator
 
     try:
         wanted = Deduplicator(similarity, budget=budget or inf, on_bad="skip")

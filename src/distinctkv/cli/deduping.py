@@ -16,10 +16,10 @@ import click
 from . import inputs
 
 if TYPE_CHECKING:
-    from ..streams.dedup.forms import Raw
-    from ..streams.dedup.job import Job
-    from ..streams.dedup.parquet import Tables
-    from ..streams.dedup.verdict import Verdict
+    from ..dedup.forms import Raw
+    from ..dedup.job import Job
+    from ..dedup.parquet import Tables
+    from ..dedup.verdict import Verdict
 
 SHOWN = 500  # characters of a text in an explanation
 
@@ -143,7 +143,7 @@ def _why(content: object, verdict: Verdict, place: dict[str, Any]) -> dict[str, 
 
 
 def _short(content: object) -> str | None:
-    from ..streams.files.listing import valid
+    from ..logs.listing import valid
 
     return valid(content[:SHOWN]) if isinstance(content, str) else None
 
@@ -169,7 +169,7 @@ def _open(output: Path | None, job: Job) -> Iterator[BinaryIO]:
 @contextmanager
 def _own(output: Path, job: Job) -> Iterator[BinaryIO]:
     """A file that the state has written, or says that it will; another one is refused."""
-    from ..streams.dedup.written import check_unwritten
+    from ..dedup.written import check_unwritten
 
     if job.output is None:
         check_unwritten(output)
@@ -194,8 +194,8 @@ def _own(output: Path, job: Job) -> Iterator[BinaryIO]:
 
 def _begin(file: BinaryIO, output: Path, job: Job) -> None:
     """Cut an output back to where the state was saved, and let the state know of it."""
+    from ..dedup.written import Written
     from ..snapshot import sync_folder
-    from ..streams.dedup.written import Written
 
     length = job.output.length if job.output else 0
     if extra := file.seek(0, os.SEEK_END) - length:

@@ -182,7 +182,7 @@ def _limit(number: float) -> float | None:
 
 
 def _text(record: Any) -> str | None:  # noqa: ANN401
-    from ..streams.files.listing import valid
+    from ..logs.listing import valid
 
     if isinstance(record, dict):
         record = json.dumps(record, ensure_ascii=False)
@@ -190,7 +190,7 @@ def _text(record: Any) -> str | None:  # noqa: ANN401
 
 
 def _print(found: dict[str, Any]) -> None:
-    from ..streams.files.listing import visible
+    from ..logs.listing import visible
 
     for name, value in found.items():
         if isinstance(value, list | dict) and value:

@@ -15,10 +15,10 @@ import click
 from .stopping import Stop
 
 if TYPE_CHECKING:
+    from ..logs.headers import Header
+    from ..logs.job import Job
+    from ..logs.parser import LogParser
     from ..policy import Concentration
-    from ..streams.files.headers import Header
-    from ..streams.files.job import Job
-    from ..streams.logs import LogParser
 
 Command = Callable[..., None]
 STATE = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -94,8 +94,8 @@ def served(job: Job, port: int | None) -> Iterator[Callable[[], None]]:
     if port is None:
         yield lambda: None
         return
-    from ..streams.files.history import Sample
-    from ..streams.files.metrics import Metrics, render
+    from ..logs.history import Sample
+    from ..logs.metrics import Metrics, render
 
     def publish() -> None:
         parser = job.parser
@@ -116,8 +116,8 @@ def served(job: Job, port: int | None) -> Iterator[Callable[[], None]]:
 @contextmanager
 def told() -> Iterator[None]:
     """Say in a line what is wrong with a file."""
+    from ..logs.unpacking import SourceError
     from ..snapshot import SnapshotError
-    from ..streams.files.unpacking import SourceError
 
     try:
         yield
@@ -137,7 +137,7 @@ def begin(
     cell: int,
 ) -> Job:
     """The job, from the state where there is one."""
-    from ..streams.files.job import Job
+    from ..logs.job import Job
 
     for path in paths:
         if state is not None and state.exists() and path != "-" and state.samefile(path):
@@ -169,7 +169,7 @@ def check_header(state: Path | None, held: Header | None, wanted: Header | None)
 
 def header_of(given: str) -> Header | None:
     """The header that was asked for by a regular expression; None for none."""
-    from ..streams.files.headers import Header
+    from ..logs.headers import Header
 
     try:
         return None if given == "none" else Header(given)
@@ -180,8 +180,8 @@ def header_of(given: str) -> Header | None:
 
 
 def _parser(state: Path | None, budget: int | None, gain: float | None) -> LogParser:
+    from ..logs.parser import LogParser
     from ..policy import Concentration
-    from ..streams.logs import LogParser
 
     if gain is not None and budget is None:
         raise click.BadParameter("needs --budget, the slots granted always", param_hint="--gain")
@@ -202,8 +202,8 @@ def _parser(state: Path | None, budget: int | None, gain: float | None) -> LogPa
 
 
 def _load(state: Path) -> LogParser:
+    from ..logs.parser import LogParser
     from ..snapshot import SnapshotError
-    from ..streams.logs import LogParser
     from .kinds import PARSER, kind_of
 
     try:

@@ -43,15 +43,15 @@ def load(path: Path, kind: str) -> Any:  # noqa: ANN401
 
         return Cache.load(path)
     if kind == PARSER:
-        from ..streams import LogParser
+        from ..logs import LogParser
 
         return LogParser.load(path)
     if kind == SEEN:
-        from ..streams import Deduplicator
+        from ..dedup import Deduplicator
 
         return Deduplicator.load(path)
     if kind == DETECTOR:
-        from ..streams import NoveltyDetector
+        from ..novelty import NoveltyDetector
 
         return NoveltyDetector.load(path)
     from .. import snapshot

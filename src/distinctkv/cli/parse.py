@@ -38,7 +38,7 @@ def command(
     prints a table, else JSON lines. What is odd about lines (empty, cut, not UTF-8, ...) is
     counted, and never stops it. Ctrl-C prints what there is so far and keeps the state.
     """
-    from ..streams.files.listing import listing
+    from ..logs.listing import listing
     from . import rows, telling
 
     if as_json and as_csv:

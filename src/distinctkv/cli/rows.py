@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from ..streams.files.listing import Row
+    from ..logs.listing import Row
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for one begins so
 WIDE = 90  # columns, from which times have a column of their own
@@ -35,7 +35,7 @@ def write_json(found: Sequence[Row]) -> None:
 def write_csv(found: Iterable[Row]) -> None:
     """A table for other programs, with the first of the examples; text is never a formula."""
     writer = csv.writer(out(), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    from ..streams.files.listing import Row
+    from ..logs.listing import Row
 
     writer.writerow([*(field.name for field in fields(Row)[:-1]), "example"])
     for row in found:
@@ -53,7 +53,7 @@ def table(found: Sequence[Row], width: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from ..streams.files.listing import visible
+    from ..logs.listing import visible
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     made.add_column("count", justify="right", no_wrap=True)
@@ -80,7 +80,7 @@ def styled(template: str) -> Text:
     """A template with its values in a colour of their own."""
     from rich.text import Text
 
-    from ..streams.files.listing import visible
+    from ..logs.listing import visible
 
     text = Text(visible(template) or "(empty)", overflow="fold")
     text.highlight_regex(r"<\*>", "cyan")

@@ -12,8 +12,8 @@ import click
 from . import inputs, rows
 
 if TYPE_CHECKING:
-    from ..streams.files.job import Job
-    from ..streams.files.listing import Row
+    from ..logs.job import Job
+    from ..logs.listing import Row
 
 ROWS = 40  # of a table, if not asked for more
 
@@ -53,7 +53,7 @@ def bar(job: Job, paths: list[str]) -> Iterator[Callable[[], None]]:
 
 def say(job: Job, templates: int, lines: int, seconds: float) -> None:
     """A summary on standard error."""
-    from ..streams.files.splitting import ODD
+    from ..logs.splitting import ODD
 
     parser = job.parser
     rate = f" ({lines / seconds:,.0f} lines/s)" if lines else ""

@@ -12,10 +12,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..streams.files.history import Sample
-from ..streams.files.job import Job
-from ..streams.files.listing import Row, listing, visible
-from ..streams.files.novelties import Novelty
+from ..logs.history import Sample
+from ..logs.job import Job
+from ..logs.listing import Row, listing, visible
+from ..logs.novelties import Novelty
 from .rows import out, styled
 
 BARS = "▁▂▃▄▅▆▇█"

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reproduction.__main__ import need_report
+
 from . import inputs
 from .locking import alone
-from .reproduce import need_report
 from .rows import out
 from .stopping import Stop, quiet_pipe
 
 if TYPE_CHECKING:
-    from ..streams.files.job import Job
-    from ..streams.files.novelties import Novelty
+    from ..logs.job import Job
+    from ..logs.novelties import Novelty
 
 CELL = 1 << 16  # bytes parsed between two looks at the clock
 NEWEST = 200  # new templates that the report lists
@@ -53,7 +54,7 @@ def command(
     Follows a file through log rotation, or reads what comes through a pipe. If the output is not a
     terminal, it prints what --alert prints. Ctrl-C ends it.
     """
-    from ..streams.files.listing import listing
+    from ..logs.listing import listing
     from . import telling
     from .view import View
 
@@ -84,7 +85,7 @@ def command(
 
 def watched(job: Job) -> Iterator[list[Novelty]]:
     """What is new in each batch; lines that were there when learning began are not."""
-    from ..streams.files.novelties import novelties
+    from ..logs.novelties import novelties
 
     for batch in job:
         found = [*novelties(job, batch)]
@@ -107,7 +108,7 @@ class Alerts(AbstractContextManager["Alerts"]):
 
 def write(job: Job, newest: Sequence[Novelty], path: Path) -> None:
     """Write the report."""
-    from ..report.watching import write as write_page
+    from .report import write as write_page
 
     try:
         write_page(job, newest, path)

@@ -13,13 +13,7 @@ from typing import Any, TypeVar
 
 from .feeding import files, lines, records, rows
 from .maps import Processes, on_dask, on_ray
-from .naming import (
-    UnnameableError,
-    fingerprint,
-    fingerprint_maker,
-    fingerprint_shard,
-    join_name,
-)
+from .naming import UnnameableError, fingerprint, fingerprint_maker, fingerprint_shard, join_name
 from .parts import Mergeable, ShardError, attempt, fetch, finished, folder, store
 
 __all__ = [

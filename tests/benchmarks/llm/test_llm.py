@@ -7,13 +7,13 @@ import torch
 
 from benchmarks.llm import __main__ as program
 from benchmarks.llm import contest, matching, rows, working
+from benchmarks.llm.kv_states import keep, read
+from benchmarks.llm.questions import ask
 from benchmarks.llm.rows import Case, Row
 from benchmarks.llm.way import Way, each
 from benchmarks.llm.ways import everyone, simple
-from distinctkv.studies.llm_asking import ask
-from distinctkv.studies.llm_held import keep, read
 from tests.hf.models import build
-from tests.studies.spelling import Words
+from tests.reproduction.studies.spelling import Words
 
 CASE = Case("facts", 200, 5)
 

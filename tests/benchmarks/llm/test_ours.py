@@ -8,10 +8,10 @@ from math import inf
 import torch
 
 from benchmarks.llm import ours
+from benchmarks.llm.kv_states import hold_by, read
+from benchmarks.llm.questions import ask
 from benchmarks.llm.recipe import SINKS, Recipe
 from distinctkv.hf import CAREFUL, Care, distinct_cache
-from distinctkv.studies.llm_asking import ask
-from distinctkv.studies.llm_held import hold_by, read
 from tests.hf.models import build
 
 QUESTIONS = (((7, 8, 9), (10,)), ((11,), (12, 13, 14)))

@@ -1,0 +1,1 @@
+"""The paper measured again: baselines, data, studies, claims and the report."""

@@ -1,0 +1,243 @@
+"""What all peers share: the door that refuses bad input, and the read of kept tokens."""
+
+# L tokens, S slots, Q queries, D key size, C value size
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from distinctkv.entry import as_rows, as_values, faults, value_faults
+from distinctkv.policy import check_real
+from distinctkv.rule import Floats, unit
+
+Singles = NDArray[np.float32]
+Ids = NDArray[np.int64]
+
+# Products of unit rows on this grid add up in float64 without error, in any order: however a
+# stream is cut into chunks, and whatever BLAS does with them, similarities are the same bits.
+_GRID = 2.0**26
+
+
+@dataclass(frozen=True)
+class Card:
+    """A peer in a line: how it works, what it keeps, how that grows, and its bytes.
+
+    ``size`` is a formula in L tokens seen, D key size, C value size and the settings by name.
+    """
+
+    mechanism: str
+    keeps: str
+    growth: str
+    size: str
+
+
+class Peer(ABC):
+    """A memory; a mechanism fills in the five abstract methods and sees only clean rows.
+
+    Keys and queries reach it as unit rows, values as they are, all in float32, so that the bytes
+    of every memory count the same kind of number.
+    """
+
+    card: ClassVar[Card]
+
+    def __init__(self) -> None:
+        self._widths: tuple[int, int] | None = None
+        self._tokens = 0
+
+    def write(self, keys: ArrayLike, values: ArrayLike) -> Ids:
+        """Store a chunk, (L, D) and (L, C); the slot id of each token, -1 where it got none.
+
+        One token may come as one key and one value, (D,) and (C,).
+        """
+        width, n_values = self._widths or (None, None)
+        clean_keys = unit_rows("keys", keys, width)
+        single = len(clean_keys) == 1 and np.ndim(keys) == 1
+        clean_values = value_rows(values, len(clean_keys), n_values, single=single)
+        if len(clean_keys) == 0:
+            return np.empty(0, np.int64)
+        if self._widths is None:
+            self._start(clean_keys.shape[1], clean_values.shape[1])
+            self._widths = clean_keys.shape[1], clean_values.shape[1]
+        # A state that overflows is refused where it would be noticed, at the read.
+        with np.errstate(over="ignore", invalid="ignore"):
+            ids = self._store(clean_keys, clean_values)
+        self._tokens += len(clean_keys)
+        return ids
+
+    def read(self, queries: ArrayLike) -> Floats:
+        """The value for each query, (Q, D) to (Q, C)."""
+        if self._widths is None:
+            raise ValueError("nothing was written yet, so there is nothing to read; write first")
+        clean_queries = unit_rows("queries", queries, self._widths[0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            answers = self._answer(clean_queries)
+        if not np.isfinite(answers).all():
+            raise ValueError(
+                "the answer is not finite: what was written has added up beyond float32, or a "
+                "theta this near 0 divides beyond it; scale values to about 1, theta to .01 or more"
+            )
+        return answers
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Slots held."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes held."""
+
+    @abstractmethod
+    def _start(self, width: int, n_values: int) -> None:
+        """Make the empty state, once the sizes D and C are known."""
+
+    @abstractmethod
+    def _store(self, keys: Singles, values: Singles) -> Ids:
+        """Take in a chunk."""
+
+    @abstractmethod
+    def _answer(self, queries: Singles) -> Floats:
+        """Read a state that is not empty."""
+
+
+class TokenPeer(Peer):
+    """A peer whose slots are whole tokens, read by softmax attention (paper, eq. 3).
+
+    The id of a token is its place in the stream.
+    """
+
+    def __init__(self, theta: float = 0.05) -> None:
+        super().__init__()
+        self.theta = positive("theta", theta)
+
+    def __len__(self) -> int:
+        return len(self._keys) if self._widths else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the kept keys and values."""
+        return self._keys.nbytes + self._values.nbytes if self._widths else 0
+
+    def _start(self, width: int, n_values: int) -> None:
+        self._keys = np.empty((0, width), np.float32)
+        self._values = np.empty((0, n_values), np.float32)
+
+    def _append(self, keys: Singles, values: Singles) -> Ids:
+        """Put a chunk behind the tokens kept so far."""
+        self._keys = np.concatenate([self._keys, keys])
+        self._values = np.concatenate([self._values, values])
+        return np.arange(self._tokens, self._tokens + len(keys))
+
+    def _answer(self, queries: Singles) -> Floats:
+        return softmax(similarity(queries, self._keys) / self.theta) @ self._values
+
+
+def similarity(queries: Singles, keys: Singles) -> Floats:
+    """Cosine of unit rows, (Q, D) and (S, D) to (Q, S), exact in float64."""
+    product: Floats = queries.astype(np.float64) @ keys.T.astype(np.float64)
+    return product
+
+
+def novelty(queries: Singles, keys: Singles) -> Floats:
+    """Half the squared distance of unit rows, (Q, D) and (S, D) to (Q, S): 1 - cosine (eq. 1).
+
+    Unlike 1 - cosine it is 0 for a repeat: rows have length one only to float32.
+
+    >>> row = unit_rows("keys", [[1.0, 2.0, 3.0]], None)
+    >>> float(novelty(row, row)[0, 0]), float(1 - similarity(row, row)[0, 0]) == 0
+    (0.0, False)
+    """
+    halves = [(rows.astype(np.float64) ** 2).sum(axis=1) / 2 for rows in (queries, keys)]
+    gaps: Floats = halves[0][:, None] + halves[1] - similarity(queries, keys)
+    return gaps
+
+
+def softmax(logits: Floats) -> Floats:
+    """Softmax of each row.
+
+    >>> softmax(np.array([[0.0, 0.0], [1000.0, 0.0]]))
+    array([[0.5, 0.5],
+           [1. , 0. ]])
+    """
+    weights: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
+    return weights
+
+
+def unit_rows(what: str, rows: ArrayLike, width: int | None) -> Singles:
+    """Rows of length one, or a refusal."""
+    given = as_rows(rows, width, what)
+    _refuse(what, given, faults(given, "cosine"))
+    return (np.rint(unit(given) * _GRID) / _GRID).astype(np.float32)
+
+
+def value_rows(
+    values: ArrayLike, n_rows: int, width: int | None, *, single: bool = False
+) -> Singles:
+    """One vector per token, or a refusal.
+
+    >>> value_rows([[1, 0], [0, 1]], n_rows=2, width=2)
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    kind, given = as_values(values, n_rows, single)
+    if kind != "vector":
+        raise TypeError("values must be vectors, got class labels; give them as one-hot rows")
+    if n_rows == 0 and np.ndim(values) == 1:
+        given = np.empty((0, width or 1))
+    if width is not None and given.shape[1] != width:
+        raise ValueError(
+            f"values have {given.shape[1]} numbers, this memory holds values of {width}; "
+            "use one memory per kind of value"
+        )
+    _refuse("values", given, value_faults(given, np.float32))
+    return given.astype(np.float32)
+
+
+def _refuse(what: str, rows: NDArray[Any], bad: NDArray[np.bool_]) -> None:
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(
+            f"row {row} of {what} is not finite, or all zeros and without direction: {rows[row]}; "
+            "leave such rows out"
+        )
+
+
+def positive(name: str, number: float) -> float:
+    """A finite number above 0, or a refusal."""
+    if not 0 < real(name, number) < np.inf:
+        raise ValueError(f"{name} must be finite and above 0, got {number}")
+    return float(number)
+
+
+def at_least_one(name: str, number: int) -> int:
+    """A count of 1 or more, or a refusal."""
+    if whole(name, number) < 1:
+        raise ValueError(f"{name} must be at least 1, got {number}")
+    return int(number)
+
+
+def real(name: str, number: float) -> float:
+    """A number, whatever its size, or a refusal."""
+    check_real(name, number)
+    return float(number)
+
+
+def whole(name: str, number: object) -> int:
+    """A whole number, from Python or NumPy, or a refusal."""
+    if isinstance(number, bool) or not isinstance(number, Integral):
+        raise TypeError(f"{name} must be a whole number, got {number!r}")
+    return int(number)
+
+
+def seeded(seed: int) -> int:
+    """A seed that NumPy takes, or a refusal."""
+    if whole("seed", seed) < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
+    return int(seed)

@@ -1,0 +1,45 @@
+"""A cache of every token, read by nearest neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from distinctkv.rule import Floats
+
+from .base import Card, Ids, Singles, TokenPeer, at_least_one, similarity
+
+
+class KNN(TokenPeer):
+    """Every token kept; a query is answered by the mean value of its ``k`` nearest keys.
+
+    The retrieval family: kNN language models (Khandelwal et al. 2020), Memorizing Transformers
+    (Wu et al. 2022). They mix the neighbours with a language model's own guess; here they answer
+    alone. One neighbour suffices where repeats of an item agree on its value.
+
+    >>> knn = KNN(k=2)
+    >>> knn.write([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]], [[1.0], [2.0], [9.0]])
+    array([0, 1, 2])
+    >>> knn.read([[1.0, 0.0]])
+    array([[1.5]])
+    """
+
+    card = Card(
+        mechanism="mean value of the k nearest keys",
+        keeps="every token",
+        growth="with the stream, L",
+        size="4 L (D + C)",
+    )
+
+    def __init__(self, k: int = 1) -> None:
+        super().__init__()
+        self.k = at_least_one("k", k)
+
+    def _store(self, keys: Singles, values: Singles) -> Ids:
+        return self._append(keys, values)
+
+    def _answer(self, queries: Singles) -> Floats:
+        similar = similarity(queries, self._keys)
+        # Stable, so that of equally near tokens the oldest answers.
+        nearest = np.argsort(-similar, axis=1, kind="stable")[:, : self.k]  # (Q, k)
+        mean: Floats = self._values[nearest].mean(axis=1, dtype=np.float64)
+        return mean

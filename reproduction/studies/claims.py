@@ -1,0 +1,130 @@
+"""The paper's numbers, and whether ours agree with them."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import TypedDict
+
+from .result import Claim, Kind, Measure, Row, Source
+
+
+class Wording(TypedDict, total=False):
+    """A line of ``claims.toml``: a number and its tolerance always, a qualification sometimes."""
+
+    paper: float
+    within: float
+    source: Source
+    but: str
+    instead: str
+    ours: float
+    aside: str
+    least: bool
+
+
+# table -> row -> measure -> wording
+Claims = Mapping[str, Mapping[str, Mapping[str, Wording]]]
+
+
+def claims_for(study: str) -> Claims:
+    """What the paper claims of a study.
+
+    >>> claims_for("recall")["table"]["dp"]["slots"]
+    {'paper': 64, 'within': 0.5, 'source': 'rounding'}
+    """
+    text = files(__package__.split(".")[0]).joinpath("claims.toml").read_text(encoding="utf-8")
+    tables: Claims = tomllib.loads(text).get(study, {})
+    return tables
+
+
+def check(study: str, rows: Sequence[Row], claims: Claims | None = None) -> tuple[Claim, ...]:
+    """A verdict for every claim on a study; ``claims`` is ``claims.toml`` if not given."""
+    claims = claims_for(study) if claims is None else claims
+    measured = {
+        f"{study}.{row.table}.{row.name}.{name}": measure
+        for row in rows
+        for name, measure in row.measures.items()
+    }
+    claimed = _lines(study, claims)
+    absent = tuple(f"{study}.{row.table}.{row.name}." for row in rows if row.absent)
+    unmeasured = [name for name in claimed if name not in measured and not name.startswith(absent)]
+    if unmeasured:
+        raise ValueError(
+            f"claims.toml speaks of {min(unmeasured)}, which was not measured; "
+            f"there are {', '.join(measured)}"
+        )
+    return tuple(
+        judge(name, measured[name], wording) if name in measured else set_down(name, wording)
+        for name, wording in claimed.items()
+    )
+
+
+def unmeasured(study: str) -> tuple[Claim, ...]:
+    """Every claim on a study whose data is absent."""
+    lines = _lines(study, claims_for(study))
+    return tuple(set_down(name, wording) for name, wording in lines.items())
+
+
+def set_down(name: str, wording: Wording) -> Claim:
+    """A claim on what was not measured.
+
+    >>> set_down("toy.table.dp.recall", {"paper": 0.92, "within": 0.02}).verdict
+    'not measured: data absent'
+    """
+    return Claim(
+        id=name,
+        paper=wording["paper"],
+        measured=None,
+        spread=None,
+        tolerance=wording["within"],
+        source=wording.get("source", "ours"),
+        verdict="not measured: data absent",
+        kind="absent",
+    )
+
+
+def _lines(study: str, claims: Claims) -> Mapping[str, Wording]:
+    """The wordings by the id of their claim."""
+    return {
+        f"{study}.{table}.{row}.{name}": wording
+        for table, named in claims.items()
+        for row, wordings in named.items()
+        for name, wording in wordings.items()
+    }
+
+
+def judge(name: str, ours: Measure, wording: Wording) -> Claim:
+    """One verdict: ``|ours - paper| <= within + margin`` holds.
+
+    >>> claim = judge("toy.table.dp.recall", Measure(0.9, 0.03, 9), {"paper": 0.92, "within": 0.02})
+    >>> claim.verdict, round(claim.tolerance, 4)
+    ('holds', 0.0431)
+    """
+    tolerance = round(wording["within"] + ours.margin, 12)
+    verdict, kind = _said(ours.mean, tolerance, wording)
+    return Claim(
+        id=name,
+        paper=wording["paper"],
+        measured=ours.mean,
+        spread=ours.sd,
+        tolerance=tolerance,
+        source=wording.get("source", "ours"),
+        verdict=verdict,
+        kind=kind,
+    )
+
+
+def _said(mean: float, tolerance: float, wording: Wording) -> tuple[str, Kind]:
+    """The verdict in words, and its kind."""
+
+    def near(number: float) -> bool:
+        return round(abs(mean - number), 12) <= tolerance
+
+    if "aside" in wording:
+        return f"not judged, {wording['aside']}", "aside"
+    if "instead" in wording and near(wording["ours"]):
+        return wording["instead"], "contested"
+    if near(wording["paper"]) or (wording.get("least") and mean > wording["paper"]):
+        return f"holds, {wording['but']}" if "but" in wording else "holds", "holds"
+    return "fails", "fails"

@@ -1,0 +1,113 @@
+"""Real streams with keys of our own: what came when is real, the vectors are not.
+
+Every item has a random direction, and every occurrence of it is a noisy copy: "the keys are
+synthetic and the read is train-free", says the paper of its real streams. It leaves size and noise
+open; its numbers come out at 64 and .3. There is one stream of each kind, so a spread over seeds is
+that of the keys alone.
+"""
+
+# L events, K items, D key size, C classes
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distinctkv.memory import Memory
+from distinctkv.rule import unit
+
+from ..data import Episode, Events, mimic, movielens, synpuf
+from ..data.synthetic import Ints, occurrences
+from .study import Scale
+
+WIDTH, NOISE = 64, 0.3
+LEAST = 3  # seeds in a quick run
+CODES = 150_000  # of DE-SynPUF, the first; as many as the paper takes
+PART = 256  # queries read at a time: attention over 30,000 tokens has a large table
+Bools = NDArray[np.bool_]
+
+
+def drugs() -> Events:
+    """MIMIC's prescriptions, each drug by its commonest route; the paper asks for one."""
+    return one_label(mimic.load().prescriptions)
+
+
+# The streams of the paper whose items have keys, by the names that `distinctkv data get` takes.
+STREAMS: Mapping[str, Callable[[], Events]] = {
+    "movielens": lambda: movielens.load(),
+    "mimic": drugs,
+    "synpuf": lambda: synpuf.load().head(CODES),
+}
+LABELS = {"movielens": "MovieLens", "mimic": "MIMIC-IV demo", "synpuf": "DE-SynPUF"}
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """How a stream of events gets its keys."""
+
+    events: Events
+    noise: float = NOISE
+    width: int = WIDTH
+
+    def draw(self, rng: np.random.Generator) -> Episode:
+        """Keys and values for every event, and a query for every item, whose answer is its label.
+
+        >>> items, labels = np.array([0, 1, 0]), np.array([4, 2, 4])
+        >>> events = Events(items, labels, np.arange(3), ("sky", "sea"), tuple("abcde"), "")
+        >>> episode = Keyed(events).draw(np.random.default_rng(0))
+        >>> episode.keys.shape, episode.queries.shape, episode.answers
+        ((3, 64), (2, 64), array([4, 2]))
+        """
+        items = self.events.items
+        prototypes = unit(rng.standard_normal((self.events.n_distinct, self.width)))
+        return Episode(
+            keys=occurrences(rng, prototypes[items], self.noise),
+            values=np.eye(len(self.events.classes))[self.events.labels],
+            items=items,
+            queries=occurrences(rng, prototypes, self.noise),
+            answers=commonest(self.events),
+        )
+
+
+def commonest(events: Events) -> Ints:
+    """The label that comes most often with each item, (K,); of equals the item's first, if any.
+
+    >>> items, labels = np.array([0, 0, 0, 1, 1]), np.array([1, 2, 2, 2, 1])
+    >>> commonest(Events(items, labels, np.arange(5), ("sky", "sea"), tuple("abc"), ""))
+    array([2, 2])
+    """
+    counts = np.zeros((events.n_distinct, len(events.classes)))
+    np.add.at(counts, (events.items, events.labels), 1)
+    first = np.unique(events.items, return_index=True)[1]
+    counts[events.items[first], events.labels[first]] += 0.5
+    labels: Ints = counts.argmax(axis=1)
+    return labels
+
+
+def one_label(events: Events) -> Events:
+    """The stream in which an item has one label, its commonest."""
+    return replace(events, labels=commonest(events)[events.items])
+
+
+def answered(memory: Memory, episode: Episode) -> Bools:
+    """Write the stream and ask for every item: which answers are right, (K,)."""
+    memory.write(episode.keys, episode.values)
+    parts = [
+        np.asarray(memory.read(episode.queries[start : start + PART])).argmax(axis=1)
+        for start in range(0, len(episode.queries), PART)
+    ]
+    right: Bools = np.concatenate(parts) == episode.answers
+    return right
+
+
+def few(seeds: Sequence[int], scale: Scale) -> Sequence[int]:
+    """The seeds of a long study: all at full size, and in a quick run no fewer than three.
+
+    >>> from .study import FULL, QUICK
+    >>> len(few(range(10), QUICK)), len(few(range(10), FULL))
+    (3, 10)
+    """
+    return seeds[: max(LEAST, scale.of(len(seeds)))]

@@ -1,0 +1,201 @@
+r"""What stands before the message of a line: time, host, level, process, ...
+
+A header is found by its structure, not from a list of systems. Fields are peeled off the front of
+the lines for as long as most lines have the same kind of field there. Other words, such as hosts,
+belong to the header if a field follows them that is not part of a message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from .fields import STRONG, SYSLOG, SYSLOG_FIELDS, WEAK, narrowed
+from .lines import uncoloured
+
+SAMPLE = 1000  # lines that a header is guessed from
+MOST = 0.9  # of the lines have a field, or it is none
+LEAST = 0.5  # of the lines begin with a time, or it is none: the others may be stack traces
+UNITS = 12  # fields, each with the words before it
+WORDS = 4  # that may stand before a field
+NAMES = 3  # different ones, or a name may as well be the first word of a message
+_word = r"[^\s|{\"]++[\s|]++"
+# A process number or the name of a class; a name that is not a word.
+_proper = {"tag": re.compile(r"\[\d+\]|\w[.$/:]+\w|\]\s*$"), "dash": re.compile(r"[^A-Za-z\s-].* ")}
+
+
+class Header:
+    r"""A header to take off lines: a regular expression that matches at the start of a line.
+
+    What a group named ``message`` matches is kept, or else what follows. A group named ``time``
+    says when. A header that was guessed, and so has fields, looks at lines without their colours.
+
+    >>> header = Header(r"(?P<time>\S+) \w+: ")
+    >>> header.strip(["12:30:01 INFO: up", "  at main()"])
+    (['up', '  at main()'], ['12:30:01', None])
+    """
+
+    def __init__(self, pattern: str, fields: Sequence[str] = ()) -> None:
+        self.pattern, self.fields = pattern, tuple(fields)
+        self._regex = re.compile(pattern)
+        self._message = self._regex.groupindex.get("message")
+        self._time = self._regex.groupindex.get("time")
+
+    @classmethod
+    def restore(cls, pattern: str, fields: Sequence[str]) -> Header:
+        """What a state file kept."""
+        if not isinstance(pattern, str) or not all(isinstance(field, str) for field in fields):
+            raise ValueError(f"a header is a regular expression and names, got {pattern!r}")
+        try:
+            return cls(pattern, fields)
+        except re.error as error:
+            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+
+    @property
+    def tells_time(self) -> bool:
+        """Whether it has a time."""
+        return self._time is not None
+
+    def strip(self, lines: Sequence[str]) -> tuple[list[str], list[str | None]]:
+        """Messages and times; a line without the header is its own message and has no time."""
+        match, message, time = self._regex.match, self._message, self._time
+        messages: list[str] = []
+        times: list[str | None] = []
+        for line in self._plain(lines):
+            found = match(line)
+            if found is None:
+                messages.append(line)
+                times.append(None)
+            else:
+                messages.append(line[found.end() :] if message is None else found[message] or "")
+                times.append("" if time is None else found[time] or "")
+        return messages, times
+
+    def _plain(self, lines: Sequence[str]) -> Sequence[str]:
+        return _without_colours(lines) if self.fields else lines
+
+
+class _Unit(NamedTuple):
+    """A field with the words before it, and the lines that have it."""
+
+    kind: str
+    n_words: int
+    pattern: str
+    found: list[re.Match[str]]
+
+    @property
+    def fields(self) -> list[str]:
+        return ["word"] * self.n_words + [self.kind]
+
+    @property
+    def length(self) -> float:
+        """Letters of the time that stands here, on average."""
+        if self.kind != "time":
+            return 0.0
+        return sum(len(found["time"]) for found in self.found) / len(self.found)
+
+    @property
+    def last(self) -> bool:
+        """Whether most lines have no text after it, so that it is the message."""
+        return self._half(lambda found: not found.string[found.end() :].strip())
+
+    def plausible(self, alone: bool) -> bool:
+        """Whether this may be a header, rather than a message that most lines have."""
+        texts = {found["field"].strip() for found in self.found}
+        if proper := _proper.get(self.kind):
+            return len(texts) >= NAMES or self._half(lambda found: proper.search(found["field"]))
+        if self.kind == "level" and (self.n_words or alone):
+            return len(texts) > 1 or all(text.isupper() for text in texts)
+        if self.kind == "time" and self.n_words:
+            return self._half(lambda found: not found["words"].split()[0].isalpha())
+        return True
+
+    def _half(self, test: Callable[[re.Match[str]], object]) -> bool:
+        return 2 * sum(map(bool, map(test, self.found))) >= len(self.found)
+
+
+def guess(lines: Sequence[str]) -> Header | None:
+    """The header that most of these lines have, if any.
+
+    >>> found = guess(["Jun 14 15:16:01 combo sshd[19939]: check pass; user unknown"] * 9)
+    >>> found.fields
+    ('time', 'word', 'tag')
+    >>> found.strip(["Jun 14 15:16:03 combo su[3]: session opened"])
+    (['session opened'], ['Jun 14 15:16:03'])
+    """
+    lines = _without_colours(lines)
+    standard = re.compile(SYSLOG).match
+    if lines and sum(map(bool, map(standard, lines))) >= LEAST * len(lines):
+        return Header(SYSLOG, SYSLOG_FIELDS)
+    units: list[_Unit] = []
+    ends = [(line, 0) for line in lines if line.strip() and not line[0].isspace()]
+    while ends and (unit := next(_units(ends, units[-1].kind if units else None), None)):
+        if unit.last or len(units) == UNITS:
+            units = _without(units, unit.kind)
+            break
+        units.append(unit)
+        ends = [(found.string, found.end()) for found in unit.found]
+    if not units:
+        return None
+    best = max(units, key=lambda unit: unit.length)
+    pattern = ""
+    for unit in reversed(units):
+        own = unit.pattern.replace("?P<level>", "?:")
+        own = own if unit is best else own.replace("?P<time>", "?:")
+        # The first unit makes the header; a line may lack those that follow.
+        pattern = own + (f"(?:{pattern})?" if pattern else "")
+    return Header(pattern, [field for unit in units for field in unit.fields])
+
+
+def timed(lines: Sequence[str]) -> float:
+    """The share of these lines that begin with a time.
+
+    >>> timed(["10:00:01 up", "down", "10:00:03 up", "up"])
+    0.5
+    """
+    begins = re.compile(STRONG["time"]).match
+    found = sum(begins(line) is not None for line in _without_colours(lines))
+    return found / max(1, len(lines))
+
+
+def _without_colours(lines: Sequence[str]) -> list[str]:
+    return [uncoloured(line) if "\x1b" in line else line for line in lines]
+
+
+def _without(units: list[_Unit], kind: str) -> list[_Unit]:
+    """Units without the weak ones of a kind at their end: a row of numbers is one message."""
+    while units and units[-1].kind == kind and kind in WEAK:
+        units = units[:-1]
+    return units
+
+
+def _units(ends: Sequence[tuple[str, int]], last: str | None) -> Iterator[_Unit]:
+    """What may come next in the header, the most likely first."""
+    for kind, n_words, pattern in _candidates(last):
+        whole = re.compile(rf"(?P<words>{_word * n_words})(?P<field>{pattern})")
+        found = [match for line, end in ends if (match := whole.match(line, end))]
+        least = LEAST if (last, kind, n_words) == (None, "time", 0) else MOST
+        if not found or len(found) < least * len(ends):
+            continue
+        unit = _Unit(kind, n_words, _word * n_words + narrowed(kind, found), found)
+        if unit.plausible(last is None):
+            yield unit
+
+
+def _candidates(last: str | None) -> Iterator[tuple[str, int, str]]:
+    for kind, pattern in STRONG.items():
+        if last != "tag" or kind == "level":
+            yield kind, 0, pattern
+    for kind, (pattern, after) in WEAK.items():
+        if last in after:
+            yield kind, 0, pattern
+    if last == "tag":
+        return
+    for n_words in range(1, WORDS + 1):
+        for kind, pattern in STRONG.items():
+            yield kind, n_words, pattern
+        if n_words == 1 and last is not None:
+            yield "tag", 1, WEAK["tag"][0]
+        if n_words == 1 and last == "time":
+            yield "letter", 1, WEAK["letter"][0]

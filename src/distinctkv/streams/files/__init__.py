@@ -1,1 +1,0 @@
-"""Log files, read to their end or as they grow."""

@@ -1,0 +1,68 @@
+"""A small result in the shape of study ``recall``, made by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from reproduction.studies.claims import judge, set_down
+from reproduction.studies.result import Measure, Result, Row, Series
+
+
+def row(name, label, recall, slots, role):
+    measures = {
+        "recall": Measure(recall, 0.01, 4),
+        "slots": Measure(slots, 0.0, 4),
+        "bytes": Measure(192 * slots, 0.0, 4),
+    }
+    return Row(name, label, measures, f"setting of {label}", role)
+
+
+@pytest.fixture
+def make_result():
+    def make(label="Ours", claimed=1.0):
+        rows = (
+            row("floor", "Floor", 0.8, 32.0, "paper"),
+            row("h2o", "Heavy [bold]", 0.9, 64.0, "paper"),
+            row("extra", "Extra", 0.99, 64.0, "added"),
+            row("dp", label, 1.0, 64.0, "cache"),
+        )
+        measured = rows[3].measures["recall"]
+        claim = judge("recall.table.dp.recall", measured, {"paper": claimed, "within": 0.001})
+        return Result(
+            study="recall",
+            title="A toy table",
+            question="Which remembers?",
+            reading=("The cache remembers.",),
+            rows=rows,
+            settings={"scale": "tiny", "n_items": 64},
+            seeds=(0, 1, 2, 3),
+            series=tuple(
+                Series(r.name, r.label, (0.0, 1.0), (r.measures["recall"].mean, 0.85)) for r in rows
+            ),
+            claims=(claim,),
+            versions={"distinctkv": "0"},
+            seconds=1.0,
+        )
+
+    return make
+
+
+@pytest.fixture
+def result(make_result):
+    return make_result()
+
+
+@pytest.fixture
+def partly(result):
+    """The same, with a row more that wants for data."""
+    row = Row("drugs", "Drugs", {}, "tau .5", "paper", absent="mimic")
+    claim = set_down("recall.table.drugs.recall", {"paper": 0.99, "within": 0.005})
+    rows, claims = (row, *result.rows), (*result.claims, claim)
+    return replace(result, study="toy", rows=rows, claims=claims, absent=("mimic",))
+
+
+@pytest.fixture
+def lacking(partly):
+    """A study that could not be measured at all."""
+    nothing = {"rows": (), "series": (), "reading": (), "claims": partly.claims[-1:]}
+    return replace(partly, study="recall", absent=("mimic", "synpuf"), **nothing)

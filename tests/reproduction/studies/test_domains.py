@@ -1,0 +1,143 @@
+import numpy as np
+import pytest
+
+from reproduction.studies import domains as study
+from reproduction.studies import routes
+from reproduction.studies.keyed import Keyed, drugs
+from reproduction.studies.result import Measure, Result
+from reproduction.studies.study import FULL, QUICK, absent
+from tests.reproduction.studies.tails import routed, streams, tailed
+
+
+@pytest.fixture(scope="module")
+def small(seed, tmp_path_factory):
+    with streams(tmp_path_factory.mktemp("data"), *study.NEEDS):
+        return study.run((seed, seed + 1), QUICK)
+
+
+@pytest.fixture(scope="module")
+def partly(seed, tmp_path_factory):
+    """Only MIMIC and one log."""
+    with streams(tmp_path_factory.mktemp("data"), "mimic", "loghub/HDFS"):
+        return study.run((seed, seed + 1), QUICK)
+
+
+@pytest.fixture(scope="module")
+def found(small):
+    return {(row.table, row.name): row.measures for row in small.rows}
+
+
+@pytest.mark.parametrize("name", ["movielens", "mimic", "synpuf", "genres", "chapters"])
+def test_slots_are_as_many_as_distinct_items(found, name):
+    one, n_distinct = found["keyed", name], found["counts", name]["distinct"].mean
+    assert one["slots"].mean == pytest.approx(n_distinct, abs=2)
+    assert one["recall"].mean > 0.98
+
+
+def test_redundancy_is_events_over_distinct(found):
+    assert found["counts", "movielens"]["redundancy"].mean == 2000 / 400
+
+
+def test_a_quarter_of_the_slots_recalls_little_more_than_a_quarter(found):
+    one = found["quarter", "movielens"]
+    assert one["budget"].mean == 100
+    assert 0.2 < one["least used leaves"].mean < 0.5
+
+
+def test_tables_come_in_the_order_of_their_headings(small):
+    assert list(small.tables) == list(small.headings)
+
+
+def test_the_parser_finds_the_sentences(found):
+    assert found["logs", "HDFS_parser"]["GA"].mean == 1
+    assert found["logs", "HDFS_parser"]["templates"].mean == 4
+
+
+@pytest.mark.parametrize(
+    ("policy", "truth"), [("first", 0), ("last", 1), ("counts", 2), ("attention", 2)]
+)
+def test_a_slot_answers_by_its_policy(rng, policy, truth):
+    events = routed()
+    answers = routes.answer(events, Keyed(events, 0.1).draw(rng), policy, tau=0.5)
+    assert (answers == routes.truths(events)[truth]).all()
+
+
+def test_attention_is_asked_for_some_items_and_none_twice(rng, seed):
+    part = study.sample(Keyed(tailed()).draw(rng), seed)
+    assert len(part.answers) == study.ASKED
+    assert len(np.unique(part.queries, axis=0)) == study.ASKED
+
+
+def test_a_stream_that_is_absent_leaves_its_rows_unmeasured(partly):
+    lacking = {row.name: row.absent for row in partly.rows if row.absent}
+    assert lacking["genres"] == "movielens"
+    assert lacking["BGL_parser"] == "loghub/BGL"
+    assert partly.absent == ("movielens", "synpuf", "loghub/BGL")
+
+
+def test_claims_on_it_are_not_judged_and_the_others_are(partly):
+    kinds = {claim.id: claim.kind for claim in partly.claims}
+    assert kinds["domains.keyed.movielens.recall"] == "absent"
+    assert kinds["domains.keyed.mimic.recall"] != "absent"
+
+
+def test_the_reading_speaks_only_of_what_is_here(partly):
+    said = " ".join(partly.reading)
+    assert "MIMIC-IV demo, drugs" in said
+    assert "MovieLens, movies" not in said
+    assert "On DE-SynPUF" not in said
+
+
+def labels(recall):
+    """Made-up recalls of every policy, for every route."""
+    one = {route: Measure(recall, 0.0, 2) for route in routes.ROUTES}
+    found = {("labels", policy): one for policy in routes.POLICIES}
+    return found | {
+        ("keyed", "mimic"): {"recall": one["first route"], "attention": one["first route"]}
+    }
+
+
+@pytest.mark.parametrize(
+    ("recall", "said"),
+    [(0.5, "is reached by none of them."), (1.0, "attention for the commonest route.")],
+)
+def test_who_reaches_the_papers_recall_of_drugs_is_measured(recall, said):
+    assert said in study._labelled(labels(recall))
+
+
+def test_the_reading_does_not_say_that_slots_are_as_many_as_items_when_they_are_not():
+    slots = {name: Measure(7.0, 0.0, 2) for name in study.COLUMNS["keyed"]}
+    counts = {name: Measure(900.0, 0.0, 2) for name in study.COLUMNS["counts"]}
+    said = study.reading({("keyed", "mimic"): slots, ("counts", "mimic"): counts})[0]
+    assert "7 slots for 900 distinct" in said
+    assert "as many" not in said
+
+
+def test_a_result_can_be_read_back(partly):
+    assert Result.from_json(partly.to_json()) == partly
+
+
+def test_without_any_stream_nothing_is_measured(seed, tmp_path):
+    with streams(tmp_path):
+        result = study.run((seed, seed + 1), QUICK)
+    assert (result.rows, result.absent) == ((), study.NEEDS)
+
+
+@pytest.mark.data
+def test_the_drugs_of_mimic_have_a_slot_each(seed):
+    if absent("mimic"):
+        pytest.skip("MIMIC is not on this machine")
+    found = study.measure(drugs(), (seed, seed + 1))
+    counts = found["counts"]
+    assert (counts["events"].mean, counts["distinct"].mean) == (18_087, 631)
+    assert found["keyed"]["slots"].mean == pytest.approx(630, abs=3)
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [QUICK, FULL])
+def test_the_papers_table_is_as_we_say(scale):
+    if missing := absent(*study.NEEDS):
+        pytest.skip(f"not on this machine: {', '.join(missing)}")
+    result = study.run(range(10), scale)
+    assert [claim.id for claim in result.claims if not claim.passes] == []

@@ -1,0 +1,121 @@
+import numpy as np
+import pytest
+
+from distinctkv import Cache, Concentration
+from reproduction.data import movielens
+from reproduction.studies import real_frontier as study
+from reproduction.studies.hitters import THETAS
+from reproduction.studies.keyed import Keyed, answered
+from reproduction.studies.result import Result
+from reproduction.studies.study import FULL, QUICK, absent
+from reproduction.studies.sweeping import Curve
+from tests.reproduction.studies.tails import small_frontier, streams
+
+
+@pytest.fixture(scope="module")
+def small(seed):
+    return small_frontier(seed)
+
+
+@pytest.fixture(scope="module")
+def found(small):
+    return {(row.table, row.name): row.measures for row in small.rows}
+
+
+def test_the_cache_has_a_slot_for_each_movie_and_knows_it(found):
+    point = found["points", "dp_plain"]
+    assert point["slots"].mean == pytest.approx(400, abs=2)
+    assert point["recall"].mean > 0.99
+
+
+def test_recency_forgets_what_came_long_ago(found):
+    assert found["budgets", "recency"]["347"].mean < 0.7
+
+
+def test_redundancy_eviction_keeps_as_many_movies_as_it_has_slots(found):
+    known = 347 / 400
+    assert found["budgets", "redundancy"]["347"].mean == pytest.approx(known, abs=0.06)
+
+
+def test_what_is_popular_is_kept_sooner(found):
+    point = found["points", "recency"]
+    assert point["by rating"].mean > point["recall"].mean
+
+
+def test_the_strongest_policy_is_named_with_its_setting(small, found):
+    best = small.tables["best"][0]
+    everyone = [found["points", name]["recall"].mean for name in study.EVICTING]
+    assert best.measures["recall"].mean == max(everyone)
+    assert best.setting.startswith("B=1600")
+
+
+def made_up(recalls):
+    """Curves on which a memory always recalls what is said, from as many slots as its size."""
+    curves = {}
+    for sweep in study.SWEEPS:
+        flat = np.ones((len(sweep.sizes), 3))
+        found = {name: flat * recalls.get(sweep.name, 0.5) for name in study.MEASURES}
+        found["slots"] = flat * np.array(sweep.sizes)[:, None]
+        curves[sweep.name] = Curve(sweep, found)
+    return curves
+
+
+@pytest.mark.parametrize(
+    ("ours", "word"), [(0.9, "more than"), (0.1, "less than"), (0.5, "as much as")]
+)
+def test_the_reading_says_who_recalls_more_as_it_was_measured(ours, word):
+    _, _, strongest, quarters, *_ = study.reading(made_up({"dp": ours}))
+    other = {"more than": "less than", "less than": "more than"}.get(word, word)
+    assert f"{other} the cache at tau" in strongest
+    assert f"{word} redundancy eviction" in quarters
+    assert f"{word} LFU over slots" in quarters
+
+
+@pytest.mark.parametrize(("tuned", "word"), [(0.9, "more than"), (0.1, "less than")])
+def test_tuned_h2o_is_praised_only_where_it_is_better(tuned, word):
+    said = study.reading(made_up({"h2o_tuned": tuned}))[1]
+    assert f"{word} in its published form" in said
+
+
+def test_the_tuned_setting_of_h2o_is_one_of_its_table(small, found):
+    assert len(small.tables["hitters"]) == 2 * len(THETAS)
+    one = found["hitters", "r0_t20"]["recall"].mean
+    assert one == found["points", "h2o_tuned"]["recall"].mean
+    half = found["hitters", "r800_t145"]["recall"].mean
+    assert half == found["points", "h2o"]["recall"].mean
+
+
+def test_every_row_has_its_bytes_and_its_setting(small):
+    assert all(row.setting and row.measures["bytes"].mean > 0 for row in small.tables["points"])
+
+
+def test_a_result_can_be_read_back(small):
+    assert Result.from_json(small.to_json()) == small
+
+
+def test_without_movielens_nothing_is_measured(seed, tmp_path):
+    with streams(tmp_path):
+        result = study.run((seed, seed + 1), QUICK)
+    assert (result.rows, result.absent) == ((), ("movielens",))
+    assert {claim.kind for claim in result.claims} == {"absent"}
+
+
+@pytest.mark.data
+def test_the_movies_have_a_slot_each(rng):
+    if absent("movielens"):
+        pytest.skip("MovieLens is not on this machine")
+    cache = Cache(Concentration.fixed(study.PLAIN))
+    right = answered(cache, Keyed(movielens.load().head(study.EVENTS)).draw(rng))
+    assert len(right) == 1388
+    assert len(cache) == pytest.approx(1385, abs=6)
+    assert right.mean() > 0.99
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [QUICK, FULL])
+def test_the_papers_frontier_is_as_we_say(scale):
+    if absent("movielens"):
+        pytest.skip("MovieLens is not on this machine")
+    result = study.run(range(10), scale)
+    assert [claim.id for claim in result.claims if not claim.passes] == []

@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+
+from reproduction.studies import tau as study
+from reproduction.studies.keyed import drugs
+from reproduction.studies.result import Result
+from reproduction.studies.study import FULL, QUICK, absent
+from tests.reproduction.studies.tails import streams
+
+
+@pytest.fixture(scope="module")
+def small(seed, tmp_path_factory):
+    with streams(tmp_path_factory.mktemp("data"), "movielens", "mimic", "synpuf"):
+        return study.run((seed, seed + 1), QUICK)
+
+
+@pytest.fixture(scope="module")
+def partly(seed, tmp_path_factory):
+    with streams(tmp_path_factory.mktemp("data"), "mimic"):
+        return study.run((seed, seed + 1), QUICK)
+
+
+def column(result, table, measure):
+    return np.array([row.measures[measure].mean for row in result.tables[table]])
+
+
+@pytest.mark.parametrize("name", ["movielens", "mimic", "synpuf"])
+def test_a_stricter_threshold_opens_no_fewer_slots(small, name):
+    assert (np.diff(column(small, name, "slots")) >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["movielens", "mimic", "synpuf"])
+def test_there_is_a_range_with_a_slot_for_each_item(small, name):
+    ratios = dict(zip(study.SIMILARITIES, column(small, name, "slots / distinct"), strict=True))
+    assert ratios[0.6] == ratios[0.7] == 1
+    assert ratios[0.2] < 0.6
+    assert ratios[0.9] > 1
+
+
+def test_rows_say_both_similarity_and_tau(small):
+    labels = [row.label for row in small.tables["movielens"]]
+    assert labels[0] == "Similarity 0.2, tau 0.8"
+    assert labels[-1] == "Similarity 0.9, tau 0.1"
+
+
+def test_duplicates_grow_with_the_noise(small):
+    ratios = column(small, "noise", "MovieLens")
+    assert (np.diff(ratios) >= 0).all()
+    assert ratios[-1] > 2 * ratios[0]
+
+
+def test_more_noise_makes_repeats_less_alike(small):
+    cosines = column(small, "noise", "cosine of repeats")
+    assert cosines == pytest.approx([1 / (1 + noise**2) for noise in study.NOISES], abs=1e-6)
+
+
+def test_a_stream_that_is_absent_has_rows_and_no_columns(partly):
+    assert [row.absent for row in partly.tables["synpuf"]] == ["synpuf"] * 8
+    assert list(partly.tables["noise"][0].measures) == ["cosine of repeats", "MIMIC-IV demo"]
+    assert "DE-SynPUF 0" not in " ".join(partly.reading)
+
+
+def test_the_reading_praises_no_range_that_was_not_measured():
+    """Twice the slots everywhere, and nothing recalled."""
+    swept = {"mimic": np.tile([100.0, 2.0, 0.0], (2, len(study.SIMILARITIES), 1))}
+    said = " ".join(study.reading(swept, {"mimic": np.ones((2, len(study.NOISES)))}))
+    assert "lie between 2.000 and 2.000" in said
+    assert "a slot for each distinct item" not in said
+    assert "twofold" not in said
+
+
+def test_a_result_can_be_read_back(partly):
+    assert Result.from_json(partly.to_json()) == partly
+
+
+def test_without_any_stream_nothing_is_measured(seed, tmp_path):
+    with streams(tmp_path):
+        result = study.run((seed, seed + 1), QUICK)
+    assert (result.rows, result.absent) == ((), ("movielens", "mimic", "synpuf"))
+
+
+@pytest.mark.data
+def test_from_six_tenths_to_eight_tenths_nothing_changes_on_mimic(seed):
+    if absent("mimic"):
+        pytest.skip("MIMIC is not on this machine")
+    slots = dict(zip(study.SIMILARITIES, study.sweep(drugs(), seed)[:, 0], strict=True))
+    assert slots[0.6] == slots[0.7] == slots[0.8] == 631
+    assert slots[0.4] < 610
+    assert slots[0.9] > 900
+
+
+@pytest.mark.data
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [QUICK, FULL])
+def test_the_papers_plateau_is_as_we_say(scale):
+    if missing := absent(*study.STREAMS):
+        pytest.skip(f"not on this machine: {', '.join(missing)}")
+    result = study.run(range(10), scale)
+    assert [claim.id for claim in result.claims if not claim.passes] == []
