@@ -5,7 +5,7 @@ SHELL := bash
 
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := hf,gpu,report,fast,dev
+EXTRAS := hf,gpu,reproduction,dev
 BENCHMARKS := vectors budget peers memory kills logs nn dedup large scale soak reliability
 
 # Our processes, not BLAS, use the cores: two test workers, one benchmark, one study.

@@ -87,7 +87,7 @@ def main() -> None:
 def measure(case: Case, stream: Stream) -> dict[str, Any]:
     """One case: every engine on the whole stream, the rule on its beginning."""
     n_tokens = len(stream)
-    names: list[EngineName] = ["compiled", "ordered"] if find_spec("numba") else ["ordered"]
+    names: list[EngineName] = ["compiled", "sequential"] if find_spec("numba") else ["sequential"]
     for name in names:  # imports and compilation are not timed
         run(case, name, stream.rows[:2000])
     raced = race({name: partial(run, case, name, stream.rows) for name in names})

@@ -21,7 +21,7 @@ from unittest.mock import patch
 import numpy as np
 
 from distinctkv import Cache, Concentration
-from distinctkv.engines import proposing
+from distinctkv.engines import ann
 from distinctkv.rule import distances
 
 from .common import Ints, Rows, chunks, keep, short, stamp, table, timed, verdict
@@ -55,9 +55,9 @@ def main() -> None:
     if asked.cells:
         cells = [(int(d), int(s)) for d, s in (cell.split(",") for cell in asked.cells)]
     facts = stamp("faiss-cpu")
-    if proposing.library() is None:
+    if ann.library() is None:
         raise SystemExit("this needs faiss: pip install 'distinctkv[ann]'")
-    proposing.library().omp_set_num_threads(1)
+    ann.library().omp_set_num_threads(1)
     kept: dict[str, Any] = {"machine": facts, "tau": TAU, "noise": NOISE, "full": [], "grown": []}
     for width, n_slots in cells:
         kept["full"] += full(width, n_slots, asked.novel, asked.sample)
@@ -77,9 +77,9 @@ def full(width: int, n_slots: int, shares: Sequence[float], sample: int) -> list
     for novel in shares:
         rows, _ = repeats(laid, n_tokens, NOISE, novel)
         ids, row = {}, {"D": width, "slots": n_slots, "tokens": n_tokens, "novel": novel}
-        for name, worth in (("plain", np.inf), ("proposed", proposing.WORTH)):
+        for name, worth in (("plain", np.inf), ("proposed", ann.WORTH)):
             memory = cache(laid, TAU)
-            with patch.object(proposing, "WORTH", worth):
+            with patch.object(ann, "WORTH", worth):
                 warm(memory, laid)
                 with counted() as count:
                     ids[name], time = timed(partial(write, memory, rows))
@@ -93,8 +93,8 @@ def full(width: int, n_slots: int, shares: Sequence[float], sample: int) -> list
 
 def warm(memory: Cache, laid: Laid) -> None:
     """Bring rows into order and, where it is worth one, the index into being: not timed."""
-    indexed = laid.keys.size >= proposing.WORTH
-    write(memory, repeats(laid, 1024 + indexed * proposing.PATIENCE, 0.05, seed=2)[0])
+    indexed = laid.keys.size >= ann.WORTH
+    write(memory, repeats(laid, 1024 + indexed * ann.PATIENCE, 0.05, seed=2)[0])
 
 
 def index_bytes(memory: Cache) -> int:
@@ -132,9 +132,9 @@ def grown(width: int, n_items: int) -> dict[str, Any]:
     rows = things[rng.integers(0, n_items, n_tokens)]
     rows += np.float32(0.25 / np.sqrt(width)) * rng.standard_normal(rows.shape, np.float32)
     ids, row = {}, {"D": width, "items": n_items, "tokens": n_tokens}
-    for name, worth in (("plain", np.inf), ("proposed", proposing.WORTH)):
+    for name, worth in (("plain", np.inf), ("proposed", ann.WORTH)):
         memory = Cache(Concentration.fixed(TAU))
-        with patch.object(proposing, "WORTH", worth):
+        with patch.object(ann, "WORTH", worth):
             ids[name], time = timed(partial(write, memory, rows))
         row |= {f"{name}_{key}": value for key, value in time.rate(n_tokens).items()}
     return row | {"slots": len(memory), "differ": int((ids["plain"] != ids["proposed"]).sum())}
@@ -143,7 +143,7 @@ def grown(width: int, n_items: int) -> dict[str, Any]:
 @contextmanager
 def counted() -> Iterator[Counted]:
     """Count what the index is asked and proves."""
-    count, prove = Counted(), proposing.prove
+    count, prove = Counted(), ann.prove
 
     def spy(*given: Any) -> Any:  # noqa: ANN401
         answer = prove(*given)
@@ -151,7 +151,7 @@ def counted() -> Iterator[Counted]:
         count.proven += len(answer[0])
         return answer
 
-    with patch.object(proposing, "prove", spy):
+    with patch.object(ann, "prove", spy):
         yield count
 
 

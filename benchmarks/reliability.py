@@ -30,7 +30,7 @@ from .common import keep, stamp, verdict
 from .damage import mutations, saved
 
 # The last is a de-duplicator's way with single records, which goes past the engines of a cache.
-ENGINES = ("blocked", "ordered", "compiled", "screened", "inline")
+ENGINES = ("blocked", "sequential", "compiled", "screened", "inline")
 SEVERAL = (list, np.ndarray)
 ROOT = Path(__file__).parent.parent
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from distinctkv import Cache, Concentration
-from distinctkv.engines.geometry import Geometry
+from distinctkv.engines.bounds import Geometry
 
 from . import indexes
 from .baselines import Chunked, Naive

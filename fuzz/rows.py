@@ -13,7 +13,7 @@ with instrumented():
     from distinctkv import Cache, Concentration, Merge, Rule, SnapshotError
     from distinctkv.rule import unit
 
-ENGINES = ("blocked", "ordered")
+ENGINES = ("blocked", "sequential")
 METRICS = ("cosine", "euclidean")
 SEEDS = (
     bytes([0, 3]) + np.eye(3).tobytes() * 3,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from distinctkv.entry import as_rows, as_values, faults, value_faults
+from distinctkv.inputs import as_rows, as_values, faults, value_faults
 from distinctkv.policy import check_real
 from distinctkv.rule import Floats, unit
 

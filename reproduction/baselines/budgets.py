@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from distinctkv.memory import Cache
+from distinctkv.cache import Cache
 from distinctkv.policy import Concentration
 from distinctkv.rule import Floats
 

@@ -23,7 +23,7 @@ from time import perf_counter
 
 import numpy as np
 
-from distinctkv.memory import Cache
+from distinctkv.cache import Cache
 from distinctkv.rule import Floats
 
 from ..data import Events

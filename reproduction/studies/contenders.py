@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from distinctkv.memory import Cache, Memory
+from distinctkv.cache import Cache, Memory
 from distinctkv.policy import Concentration
 
 from ..baselines import TTL, Attention, DecayedSuperposition, Superposition

@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from distinctkv.memory import Cache, Memory
+from distinctkv.cache import Cache, Memory
 from distinctkv.rule import Floats
 
 from ..data import Episode

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from distinctkv.memory import Memory
+from distinctkv.cache import Memory
 from distinctkv.rule import unit
 
 from ..data import Episode, Events, mimic, movielens, synpuf

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from time import perf_counter
 
-from distinctkv.memory import Cache
+from distinctkv.cache import Cache
 from distinctkv.policy import Concentration, Merge
 from distinctkv.rule import Floats
 

@@ -13,7 +13,7 @@ from time import perf_counter
 
 import numpy as np
 
-from distinctkv.memory import Cache
+from distinctkv.cache import Cache
 from distinctkv.policy import Concentration
 from distinctkv.rule import Floats, unit
 

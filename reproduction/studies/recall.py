@@ -18,7 +18,7 @@ from time import perf_counter
 
 import numpy as np
 
-from distinctkv.memory import Cache, Memory
+from distinctkv.cache import Cache, Memory
 from distinctkv.policy import Concentration
 
 from ..baselines import (

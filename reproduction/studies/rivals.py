@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import sqrt
 
-from distinctkv.memory import Memory
+from distinctkv.cache import Memory
 
 from ..baselines import (
     H2O,

@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from distinctkv.memory import Cache
+from distinctkv.cache import Cache
 from distinctkv.policy import Concentration, Merge, ValuePolicy
 
 from ..baselines import Attention

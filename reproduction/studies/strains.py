@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from distinctkv.memory import Cache, Memory
+from distinctkv.cache import Cache, Memory
 from distinctkv.policy import Concentration, Merge
 
 from ..baselines import Attention

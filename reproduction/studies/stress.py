@@ -14,7 +14,7 @@ from time import perf_counter
 
 import numpy as np
 
-from distinctkv.memory import Cache, Memory
+from distinctkv.cache import Cache, Memory
 
 from ..data import Episode
 from .advice import Found, Place, choose, reading

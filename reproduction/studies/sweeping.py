@@ -10,7 +10,7 @@ from itertools import product
 
 import numpy as np
 
-from distinctkv.memory import Cache, Memory
+from distinctkv.cache import Cache, Memory
 from distinctkv.policy import Concentration
 from distinctkv.rule import Floats
 

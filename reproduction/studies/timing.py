@@ -24,7 +24,7 @@ from time import get_clock_info, perf_counter, process_time
 import numpy as np
 from numpy.typing import NDArray
 
-from distinctkv.memory import Cache
+from distinctkv.cache import Cache
 from distinctkv.policy import Concentration
 from distinctkv.rule import unit
 

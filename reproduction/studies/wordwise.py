@@ -13,8 +13,8 @@ from itertools import chain
 
 import numpy as np
 
+from distinctkv.cache import Cache
 from distinctkv.logs.words import WILD
-from distinctkv.memory import Cache
 from distinctkv.policy import Concentration
 
 Groups = list[tuple[int, int]]  # words in the line where they count, and the id of its slot

@@ -5,7 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .memory import Cache, Memory, SlotTable
+    from .cache import Cache, Memory, SlotTable
     from .policy import Concentration, Merge
     from .rule import Rule
     from .snapshot import SnapshotError
@@ -19,12 +19,12 @@ __all__ = ["Cache", "Concentration", "Memory", "Merge", "Rule", "SlotTable", "Sn
 
 # Names are brought in when first used, so that `distinctkv --help` need not wait for NumPy.
 _HOMES = {
-    "Cache": "memory",
+    "Cache": "cache",
     "Concentration": "policy",
-    "Memory": "memory",
+    "Memory": "cache",
     "Merge": "policy",
     "Rule": "rule",
-    "SlotTable": "memory",
+    "SlotTable": "cache",
     "SnapshotError": "snapshot",
 }
 

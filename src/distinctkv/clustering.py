@@ -9,9 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .entry import LARGEST, faults
+from .cache import Cache
 from .extras import install
-from .memory import Cache
+from .inputs import LARGEST, faults
 from .policy import Concentration, KeyPolicy, Merge, Metric, check_real
 
 try:

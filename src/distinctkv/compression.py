@@ -89,7 +89,7 @@ def _decompressor(raw: io.BufferedReader, compression: str | None) -> Any:  # no
     if compression == "bzip2":
         return bz2.BZ2File(raw)
     if compression == "xz":
-        return lzma.LZMAFile(raw)  # noqa: SIM115 - `close` closes raw
+        return lzma.LZMAFile(raw)
     return _ZstdReader(raw) if compression == "zstd" else raw
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .entry import pieces
-from .memory import Cache
+from .cache import Cache
+from .inputs import pieces
 from .rule import Floats, Keys
 from .slots import Ints
 

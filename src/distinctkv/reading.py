@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engines import blocked
-from .engines.geometry import DOUBLE, Geometry
+from .engines.bounds import DOUBLE, Geometry
 from .policy import check_real
 from .rule import Floats, Keys, distances
 from .slots import Ints, Slots

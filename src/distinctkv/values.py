@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from .entry import Kind, value_type
+from .inputs import Kind, value_type
 from .policy import ValuePolicy
 from .slots import Ints, Slots
 

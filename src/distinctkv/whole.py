@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from .memory import Cache
+from .cache import Cache
 
 
 class Whole:

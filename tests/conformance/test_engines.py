@@ -14,7 +14,7 @@ from tests.strategies import METRICS, concentrations, cuts, merges, streams, tau
 
 MISSING = importlib.util.find_spec("numba") is None
 COMPILED = pytest.param("compiled", marks=pytest.mark.skipif(MISSING, reason="numba is absent"))
-ORDERED = ["ordered", COMPILED]
+SEQUENTIAL = ["sequential", COMPILED]
 
 
 def run(engine, concentration, merge, metric, stream, places):
@@ -27,7 +27,7 @@ def run(engine, concentration, merge, metric, stream, places):
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("engine", ORDERED)
+@pytest.mark.parametrize("engine", SEQUENTIAL)
 @given(concentrations(), merges(), streams(), st.data())
 def test_an_ordered_engine_is_the_rule(engine, metric, concentration, merge, stream, data):
     places = data.draw(cuts(len(stream.keys)))
@@ -54,7 +54,7 @@ def test_a_long_stream_fills_every_tier_and_is_still_the_rule(rng, metric, noise
     assert_same(cache, rule, values=False)
 
 
-@pytest.mark.parametrize("engine", ORDERED)
+@pytest.mark.parametrize("engine", SEQUENTIAL)
 @pytest.mark.parametrize("budget", [5, 64, 400])
 def test_a_long_stream_under_a_budget_is_still_the_rule(rng, engine, budget):
     things = rng.standard_normal((500, 16))
@@ -66,7 +66,7 @@ def test_a_long_stream_under_a_budget_is_still_the_rule(rng, engine, budget):
     assert_same(cache, rule, values=False)
 
 
-@pytest.mark.parametrize("engine", ["blocked", *ORDERED])
+@pytest.mark.parametrize("engine", ["blocked", *SEQUENTIAL])
 @pytest.mark.parametrize("scale", [1e-40, 1e-25, 1e-22, 1e-21, 1e-3, 1e12])
 def test_distances_of_any_scale_are_the_rule(rng, engine, scale):
     things = rng.standard_normal((20, 8))[rng.integers(0, 20, 300)]
@@ -86,14 +86,14 @@ def wandering(rng):
     return np.concatenate([away, -away[:4, ::-1], away[:2:-1], 1e-9 * rng.random((1, 32))])
 
 
-@pytest.mark.parametrize("engine", ORDERED)
+@pytest.mark.parametrize("engine", SEQUENTIAL)
 def test_keys_that_moved_far_from_where_they_opened_are_still_the_rule(rng, engine):
     for keys in (wandering(rng) for _ in range(40)):
         cache = moving(engine)
         assert write_cut(cache, keys, None, [len(keys) - 1]).tolist() == follow(cache, keys)[1]
 
 
-@pytest.mark.parametrize("engine", ORDERED)
+@pytest.mark.parametrize("engine", SEQUENTIAL)
 def test_keys_that_moved_far_by_absorbing_are_still_the_rule(rng, engine):
     for keys in (wandering(rng) for _ in range(40)):
         cache = moving(engine)

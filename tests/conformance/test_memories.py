@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from distinctkv.memory import Memory
+from distinctkv.cache import Memory
 from reproduction.baselines import (
     EMLLM,
     H2O,

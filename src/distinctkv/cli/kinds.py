@@ -39,7 +39,7 @@ def threshold(held: Any) -> tuple[str, float]:  # noqa: ANN401
 def load(path: Path, kind: str) -> Any:  # noqa: ANN401
     """What was saved, every byte of it checked; of other kinds, tensors and state."""
     if kind == "cache":
-        from ..memory import Cache
+        from ..cache import Cache
 
         return Cache.load(path)
     if kind == PARSER:

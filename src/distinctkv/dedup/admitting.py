@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..entry import faults
-from ..memory import Cache
+from ..cache import Cache
+from ..inputs import faults
 from .records import Reader, RecordError, Rows, why
 
 

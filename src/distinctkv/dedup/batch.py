@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..entry import faults
-from ..memory import OnBad
+from ..cache import OnBad
+from ..inputs import faults
 from .deduplicator import Deduplicator
 from .records import Encoder, several
 from .verdict import Verdict

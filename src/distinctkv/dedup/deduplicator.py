@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ..memory import Cache, OnBad
+from ..cache import Cache, OnBad
 from ..policy import Concentration, check_real
 from . import saving
 from .admitting import admitted

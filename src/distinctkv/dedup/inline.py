@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..entry import faults
-from ..memory import Cache
+from ..cache import Cache
+from ..inputs import faults
 from ..rule import Keys, distances, unit
 from ..slots import Ints
 from .compiled import PATIENCE, Compiled, compiled

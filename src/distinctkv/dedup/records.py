@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..entry import faults
-from ..memory import OnBad
+from ..cache import OnBad
+from ..inputs import faults
 from .compiled import PATIENCE, compiled
 from .encoding import NGrams
 

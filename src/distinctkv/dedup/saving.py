@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import snapshot
-from ..memory import Cache
+from ..cache import Cache
 from .encoding import NGrams
 from .records import Absent, Encoder, Reader
 from .shelf import Shelf

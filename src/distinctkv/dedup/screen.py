@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engines.geometry import SINGLE
+from ..engines.bounds import SINGLE
 from ..rule import Keys
 
 Heads = NDArray[np.float32]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engines import Engine, blocked
-from ..engines.geometry import SINGLE
+from ..engines.bounds import SINGLE
 from ..keys import novelty_beside
 from ..policy import Concentration
 from ..rule import Floats, Keys

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cache import Cache, SlotTable
 from ..keys import keys_of, novelty_beside
-from ..memory import Cache, SlotTable
 from ..rule import Keys, unit
 from ..slots import Bools, Ints
 from ..whole import Whole

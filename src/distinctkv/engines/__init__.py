@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ..policy import Concentration, Merge
 from ..rule import Floats, Keys
 from ..slots import Decision, Ints, Slots
-from . import blocked, ordered
+from . import blocked, sequential
 
-EngineName = Literal["auto", "blocked", "ordered", "compiled"]
+EngineName = Literal["auto", "blocked", "sequential", "compiled"]
 
 
 class Engine(NamedTuple):
@@ -29,8 +29,8 @@ class Engine(NamedTuple):
 
 
 BLOCKED = Engine("blocked", blocked.chunk, blocked.decide)
-ORDERED = Engine("ordered", ordered.chunk, ordered.decide)
-COMPILED = Engine("compiled", ordered.chunk, ordered.decide_compiled)
+SEQUENTIAL = Engine("sequential", sequential.chunk, sequential.decide)
+COMPILED = Engine("compiled", sequential.chunk, sequential.decide_compiled)
 
 
 def choose(name: EngineName, concentration: Concentration, merge: Merge) -> Engine:
@@ -47,27 +47,27 @@ def choose(name: EngineName, concentration: Concentration, merge: Merge) -> Engi
         )
     if name == "auto":
         return BLOCKED if plain else _fastest()._replace(yields=merge.key == "first")
-    for engine in (BLOCKED, ORDERED, COMPILED):
+    for engine in (BLOCKED, SEQUENTIAL, COMPILED):
         if engine.name == name:
             if engine is COMPILED:
-                ordered.compiled()
+                sequential.compiled()
             return engine
-    raise ValueError(f"engine must be auto, blocked, ordered or compiled, got {name!r}")
+    raise ValueError(f"engine must be auto, blocked, sequential or compiled, got {name!r}")
 
 
 @cache
 def _fastest() -> Engine:
     """The compiled engine where numba is installed and works."""
     if find_spec("numba") is None:
-        return ORDERED
+        return SEQUENTIAL
     try:
-        ordered.compiled()
+        sequential.compiled()
     except Exception as error:  # numba fails in many ways, and none should stop a stream
         warnings.warn(
-            f"numba is installed but does not work here ({error}); the ordered engine takes over",
+            f"numba is installed but fails here ({error}); the sequential engine takes over",
             stacklevel=4,
         )
-        return ORDERED
+        return SEQUENTIAL
     return COMPILED
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ..policy import Concentration
 from ..rule import Floats, Keys
 from ..slots import Bools, Decision, Ints, Slots
-from . import proposing
-from .geometry import Geometry
+from . import ann
+from .bounds import Geometry
 
 CHUNK = 2048
 TIERS = (32, 128, 512, 2048)  # ends of the first blocks; later blocks have the size of the last
@@ -109,7 +109,7 @@ def nearest(slots: Slots, space: Geometry, known: Ints | None = None) -> Match:
     todo = np.flatnonzero(match.score <= space.sure)
     while start < slots.n and len(todo):
         if start == TIERS[-1]:
-            proven, rows, scores = proposing.prove(slots, space, todo)
+            proven, rows, scores = ann.prove(slots, space, todo)
             match.column[proven], match.score[proven] = rows, scores
             todo = np.setdiff1d(todo, proven, assume_unique=True)
         stop = next((tier for tier in TIERS if tier > start), start + TIERS[-1])

@@ -11,12 +11,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..cache import Cache, OnBad
 from ..dedup.admitting import admitted
 from ..dedup.encoding import NGrams
 from ..dedup.records import Encoder, Reader, several
 from ..dedup.saving import check_one, setting
-from ..entry import faults
-from ..memory import Cache, OnBad
+from ..inputs import faults
 from ..policy import Concentration
 from ..whole import Whole
 from . import saving, scoring

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from .. import snapshot
+from ..cache import Cache, SlotTable
 from ..dedup.records import Encoder
 from ..dedup.saving import check_fit, restored, setting
-from ..memory import Cache, SlotTable
 from ..whole import Whole
 from .quantile import Quantile
 from .things import Moment, Thing

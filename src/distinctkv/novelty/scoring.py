@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..entry import faults
+from ..cache import Cache
+from ..inputs import faults
 from ..keys import keys_of, novelty_beside
-from ..memory import Cache
 from ..rule import Floats, Keys, distances, unit
 from ..slots import Ints
 

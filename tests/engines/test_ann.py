@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv import Cache, Concentration, Merge
-from distinctkv.engines import blocked, proposing
+from distinctkv.engines import ann, blocked
 from tests.reference import assert_same, follow, write_cut
 from tests.strategies import METRICS, cuts
 
@@ -27,7 +27,7 @@ def eager(**more):
     with ExitStack() as stack:
         stack.enter_context(patch.object(blocked, "TIERS", (4, 16)))
         for name, value in settings.items():
-            stack.enter_context(patch.object(proposing, name, value))
+            stack.enter_context(patch.object(ann, name, value))
         yield
 
 
@@ -72,12 +72,12 @@ def test_an_index_changes_no_decision(metric, keys, tau, probes, data):
 def test_most_repeats_are_proven_by_the_index(things):
     found = []
 
-    def spy(*given, _prove=proposing.prove):
+    def spy(*given, _prove=ann.prove):
         answer = _prove(*given)
         found.append((len(answer[0]), len(given[2])))
         return answer
 
-    with eager(), patch.object(proposing, "prove", spy):
+    with eager(), patch.object(ann, "prove", spy):
         cache = Cache(Concentration.fixed(0.3))
         ids = np.concatenate([cache.write(part) for part in np.array_split(things, 20)])
     assert ids.tolist() == follow(cache, things)[1]
@@ -86,17 +86,17 @@ def test_most_repeats_are_proven_by_the_index(things):
 
 
 def test_an_index_that_misses_everything_changes_nothing(things):
-    lost = np.full((len(things), proposing.LIKELY), -1, np.int32)
-    with eager(), patch.object(proposing.Index, "search", lambda _, rows, n: lost[: len(rows)]):
+    lost = np.full((len(things), ann.LIKELY), -1, np.int32)
+    with eager(), patch.object(ann.Index, "search", lambda _, rows, n: lost[: len(rows)]):
         cache = Cache(Concentration.fixed(0.3))
         assert cache.write(things).tolist() == follow(cache, things)[1]
 
 
 def test_an_index_that_names_wrong_slots_changes_nothing(things, rng):
     def wrong(index, rows, _):
-        return rng.integers(0, len(index.place), (len(rows), proposing.LIKELY)).astype(np.int32)
+        return rng.integers(0, len(index.place), (len(rows), ann.LIKELY)).astype(np.int32)
 
-    with eager(), patch.object(proposing.Index, "search", wrong):
+    with eager(), patch.object(ann.Index, "search", wrong):
         cache = Cache(Concentration.fixed(0.3))
         assert cache.write(things).tolist() == follow(cache, things)[1]
 
@@ -163,7 +163,7 @@ def test_few_slots_never_wake_the_index(things):
 
 
 def test_without_faiss_all_slots_are_searched(things):
-    with eager(), patch.object(proposing, "library", lambda: None):
+    with eager(), patch.object(ann, "library", lambda: None):
         cache = Cache(Concentration.fixed(0.3))
         assert cache.write(things).tolist() == follow(cache, things)[1]
         assert cache._slots.proposer is None
@@ -173,7 +173,7 @@ def test_an_index_that_fails_is_told_and_passed_over(things):
     def fail(*_):
         raise RuntimeError("no room")
 
-    with eager(), patch.object(proposing, "_made", fail), warnings.catch_warnings():
+    with eager(), patch.object(ann, "_made", fail), warnings.catch_warnings():
         warnings.simplefilter("always")
         cache = Cache(Concentration.fixed(0.3))
         with pytest.warns(UserWarning, match="faiss gave up \\(no room\\)"):
@@ -182,16 +182,16 @@ def test_an_index_that_fails_is_told_and_passed_over(things):
 
 
 def test_a_read_that_is_interrupted_while_an_index_grows_spoils_no_other(things):
-    def stopped(proposer, *given, _ready=proposing.Proposer.ready):
+    def stopped(proposer, *given, _ready=ann.Proposer.ready):
         index = _ready(proposer, *given)
-        index.codes.add(proposing._padded(things[:50].astype(np.float32)))
+        index.codes.add(ann._padded(things[:50].astype(np.float32)))
         raise KeyboardInterrupt
 
     cache = Cache(Concentration.fixed(0.3))
     cache.write(things)
     want = cache.nearest(things)[0]
     with eager():
-        with patch.object(proposing.Proposer, "ready", stopped), pytest.raises(KeyboardInterrupt):
+        with patch.object(ann.Proposer, "ready", stopped), pytest.raises(KeyboardInterrupt):
             cache.nearest(things)
         assert np.array_equal(cache.nearest(things)[0], want)
         assert cache._slots.proposer.index.ntotal == len(cache)
@@ -210,7 +210,7 @@ def dropped(proposer, *_):
     proposer.give_up()
 
 
-@pytest.mark.parametrize("judge", [proposing.Proposer.judge, dropped])
+@pytest.mark.parametrize("judge", [ann.Proposer.judge, dropped])
 def test_reads_may_run_together(rng, judge):
     keys = rng.standard_normal((1500, 32))
     queries = keys[rng.integers(0, 1500, 100)] + 0.05 * rng.standard_normal((100, 32))
@@ -221,8 +221,8 @@ def test_reads_may_run_together(rng, judge):
     def read(_):
         return (cache.nearest(queries)[0] == want).all() and (cache.read(queries) == told).all()
 
-    built = Mock(wraps=proposing._made)
-    judged = patch.object(proposing.Proposer, "judge", judge)
+    built = Mock(wraps=ann._made)
+    judged = patch.object(ann.Proposer, "judge", judge)
     with eager(REST=0, _made=built), judged, often(), ThreadPoolExecutor(4) as pool:
         assert all(pool.map(read, range(24)))
     assert built.call_count > 1 if judge is dropped else built.call_count == 1

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, Self, TypeVar, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import absorbing, engines, entry, reading, snapshot
+from . import absorb, engines, inputs, reading, snapshot
 from .policy import Concentration, Merge, Metric, check_metric
 from .rule import Keys
 from .slots import MOST, Bools, Ints, Slots
@@ -110,20 +110,20 @@ class Cache:
         self.seen = 0
         self.skipped = 0
         self._engine = engines.choose(engine, self.concentration, self.merge)
-        self._centre = entry.Centre() if centre else None
+        self._centre = inputs.Centre() if centre else None
         self._slots = Slots(self.merge, metric)
         self._values = Values(self.merge.value)
         self._torn = False
 
-    @entry.calm
+    @inputs.calm
     def write(self, keys: ArrayLike, values: ArrayLike | None = None) -> Ints:
         """Take in tokens, in chunks of any size, and return the id of each token's slot.
 
         Under a budget a slot may be evicted by a later token of the same chunk; its id stays its.
         """
-        rows = entry.as_rows(keys, self.width)
+        rows = inputs.as_rows(keys, self.width)
         single = len(rows) == 1 and np.ndim(keys) == 1
-        kind, given = entry.as_values(values, len(rows), single=single)
+        kind, given = inputs.as_values(values, len(rows), single=single)
         if len(rows) == 0:
             return np.empty(0, np.int64)
         stored = self._values.admit(kind, given)
@@ -132,8 +132,8 @@ class Cache:
         with self._changing():
             if self.width is None and good.any():
                 self._slots.start(rows.shape[1], self._values.fix(kind, given))
-            for start in range(0, len(rows), entry.BLOCK):
-                part = slice(start, start + entry.BLOCK)
+            for start in range(0, len(rows), inputs.BLOCK):
+                part = slice(start, start + inputs.BLOCK)
                 mask = good[part]
                 places = np.arange(len(mask))
                 if mask.all():
@@ -156,7 +156,7 @@ class Cache:
         """
         return self._answer(queries, theta, weighed=True)
 
-    @entry.calm
+    @inputs.calm
     def distribution(self, queries: ArrayLike, theta: float = 0.05) -> tuple[Ints, NDArray[Any]]:
         """Labels in rising order (C,), and the mass that each query gives them (Q, C)."""
         rows = self._ready(queries)
@@ -166,7 +166,7 @@ class Cache:
         parts = [spread(mass) for mass in reading.attention(self._slots, rows, theta, None)]
         return classes, np.concatenate([np.empty((0, len(classes))), *parts])
 
-    @entry.calm
+    @inputs.calm
     def nearest(self, queries: ArrayLike) -> tuple[Ints, NDArray[np.float64]]:
         """Id and similarity of the slot nearest to each query; -1 and -inf while empty.
 
@@ -180,7 +180,7 @@ class Cache:
             return self._slots["ids"][found], 1 - np.minimum(squared / 2, 2.0)
         return self._slots["ids"][found], -squared
 
-    @entry.calm
+    @inputs.calm
     def absorb(self, other: Cache) -> Ints:
         """Take in another cache's slots by the rule, as if its stream had followed this one's.
 
@@ -199,14 +199,14 @@ class Cache:
             self.seen, self.skipped = self.seen + other.seen, self.skipped + other.skipped
             return np.empty(0, np.int64)
         kind, example = other._values.example()
-        entry.as_rows(other._slots["keys"], self.width, "the other cache's keys")
+        inputs.as_rows(other._slots["keys"], self.width, "the other cache's keys")
         self._values.admit(kind, example)
         slots = copy.deepcopy(other._slots) if other is self else other._slots
         with self._changing():
             if self.width is None:
                 self._slots.start(other.width, self._values.fix(kind, example))
             values = self._values.translate(self._slots, other._values, slots)
-            ids = absorbing.absorb(self._slots, self.concentration, slots, values, self.seen)
+            ids = absorb.absorb(self._slots, self.concentration, slots, values, self.seen)
             if self._centre is not None and other._centre is not None:
                 self._centre.add(other._centre)
             self.seen, self.skipped = self.seen + other.seen, self.skipped + other.skipped
@@ -277,7 +277,7 @@ class Cache:
         return self._values.classes(self._slots)
 
     @property
-    @entry.calm
+    @inputs.calm
     def slots(self) -> SlotTable:
         """A copy of all slots, oldest first."""
         self._whole()
@@ -335,8 +335,8 @@ class Cache:
 
     def _write(self, rows: NDArray[Any], values: NDArray[Any], places: Ints) -> Ints:
         keys = np.empty(rows.shape, np.float32)
-        for part in entry.pieces(rows):
-            compared = entry.comparable(rows[part], self.metric)
+        for part in inputs.pieces(rows):
+            compared = inputs.comparable(rows[part], self.metric)
             keys[part] = compared if self._centre is None else self._centre.learn(compared)
         keys += np.float32(0)  # turns -0 into 0, so that equal rows are equal byte for byte
         coded = self._values.encode(self._slots, values)
@@ -344,19 +344,19 @@ class Cache:
         return engines.write(self._slots, self.concentration, self._engine, keys, coded, times)
 
     def _good(self, rows: NDArray[Any], values: NDArray[Any], stored: type[np.generic]) -> Bools:
-        bad, wrong = entry.faults(rows, self.metric), entry.value_faults(values, stored)
+        bad, wrong = inputs.faults(rows, self.metric), inputs.value_faults(values, stored)
         if self.on_bad == "raise" and bad.any():
-            raise entry.explain(rows, bad, self.metric)
+            raise inputs.explain(rows, bad, self.metric)
         if self.on_bad == "raise" and wrong.any():
-            raise entry.explain(values, wrong, "euclidean", "value")
+            raise inputs.explain(values, wrong, "euclidean", "value")
         return ~(bad | wrong)
 
     def _queries(self, queries: ArrayLike) -> Keys:
         self._whole()
-        rows = entry.as_rows(queries, self.width, "queries")
-        if (bad := entry.faults(rows, self.metric)).any():
-            raise entry.explain(rows, bad, self.metric, "query")
-        compared = entry.comparable(rows, self.metric)
+        rows = inputs.as_rows(queries, self.width, "queries")
+        if (bad := inputs.faults(rows, self.metric)).any():
+            raise inputs.explain(rows, bad, self.metric, "query")
+        compared = inputs.comparable(rows, self.metric)
         if self._centre is not None:
             compared = self._centre.shift(compared)
         return compared.astype(np.float32)
@@ -369,7 +369,7 @@ class Cache:
             raise ValueError("no values were written; use nearest, or write(keys, values)")
         return rows
 
-    @entry.calm
+    @inputs.calm
     def _answer(self, queries: ArrayLike, theta: float, *, weighed: bool) -> NDArray[Any]:
         rows = self._ready(queries)
         weight = self._slots["count"] if weighed else None

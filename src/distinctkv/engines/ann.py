@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..rule import Keys
 from ..slots import Bools, Ints, Slots
-from .geometry import Geometry
+from .bounds import Geometry
 
 # S slots, D key size
 WORTH = 1 << 22  # numbers of keys that can be compared in the time of one search

@@ -21,7 +21,7 @@ from ..extras import install
 from ..policy import Concentration
 from ..rule import Floats, Keys
 from ..slots import Bools, Decision, Ints, Slots
-from .geometry import Geometry
+from .bounds import Geometry
 
 # L tokens, S slots before the chunk, N = S + L columns, D key size
 CHUNK = 256
@@ -79,7 +79,7 @@ def _compiled_or_not(kind: np.dtype[Any]) -> Any:  # noqa: ANN401
         return tried(kind)
     except Exception as error:  # numba fails in many ways, and none should stop a stream
         warnings.warn(
-            f"numba failed ({error}); the ordered engine takes over for a chunk", stacklevel=4
+            f"numba failed ({error}); the sequential engine takes over for a chunk", stacklevel=4
         )
         return scan
 

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from distinctkv import Cache, Concentration, Merge, entry
+from distinctkv import Cache, Concentration, Merge, inputs
 from tests.reference import state
 
 NAN, INF = np.nan, np.inf
@@ -53,7 +53,7 @@ BAD_VALUES = {
 }
 
 
-@pytest.fixture(params=["blocked", "ordered", "compiled"])
+@pytest.fixture(params=["blocked", "sequential", "compiled"])
 def cache(request):
     if request.param == "compiled":
         pytest.importorskip("numba")
@@ -153,7 +153,7 @@ def test_values_are_looked_at_in_blocks_so_that_they_may_lie_in_a_file():
     values = np.ones((50_000, 64), np.float32)
     values[[7, 40_000], 5] = np.nan
     tracemalloc.start()
-    bad = entry.value_faults(values, np.float32)
+    bad = inputs.value_faults(values, np.float32)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert np.flatnonzero(bad).tolist() == [7, 40_000]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration, Merge, engines
-from distinctkv.engines import ordered
-from distinctkv.engines.geometry import Geometry
+from distinctkv.engines import sequential
+from distinctkv.engines.bounds import Geometry
 from distinctkv.rule import distances, unit
 from tests.reference import follow, state
 
@@ -509,9 +509,9 @@ def test_a_broken_numba_hands_over_to_numpy_and_says_so(monkeypatch):
         raise ImportError("Numba needs NumPy 2.2 or less")
 
     engines._fastest.cache_clear()
-    monkeypatch.setattr("distinctkv.engines.ordered.compiled", broken)
+    monkeypatch.setattr("distinctkv.engines.sequential.compiled", broken)
     monkeypatch.setattr("distinctkv.engines.find_spec", lambda name: name)
-    with pytest.warns(UserWarning, match="ordered engine takes over"):
+    with pytest.warns(UserWarning, match="sequential engine takes over"):
         cache = Cache(Concentration.fixed(0.5, budget=2))
     engines._fastest.cache_clear()
     assert cache.write(STREAM).tolist() == follow(cache, STREAM)[1]
@@ -523,9 +523,9 @@ def test_a_numba_that_fails_under_way_stops_no_stream(monkeypatch):
 
     cache = Cache(Concentration.fixed(0.5, budget=2))
     cache._engine = engines.COMPILED
-    monkeypatch.setattr(ordered, "compiled", lambda: full)
-    monkeypatch.setattr(ordered, "tried", ordered.tried.__wrapped__)
-    with pytest.warns(UserWarning, match="No space left .* ordered engine"):
+    monkeypatch.setattr(sequential, "compiled", lambda: full)
+    monkeypatch.setattr(sequential, "tried", sequential.tried.__wrapped__)
+    with pytest.warns(UserWarning, match="No space left .* sequential engine"):
         ids = cache.write(STREAM)
     assert ids.tolist() == follow(cache, STREAM)[1]
 
@@ -534,7 +534,7 @@ def test_an_error_raised_by_a_signal_reaches_the_caller(monkeypatch):
     def late(*_):
         raise TimeoutError("an alarm went off")
 
-    monkeypatch.setattr(ordered, "tried", lambda _: late)
+    monkeypatch.setattr(sequential, "tried", lambda _: late)
     cache = Cache(Concentration.fixed(0.5, budget=2))
     cache._engine = engines.COMPILED
     with pytest.raises(TimeoutError, match="an alarm"):
@@ -548,8 +548,8 @@ def test_numba_is_of_use_where_what_it_compiled_cannot_be_kept(monkeypatch):
         return function
 
     monkeypatch.setattr(pytest.importorskip("numba"), "njit", njit)
-    monkeypatch.setattr(ordered, "compiled", ordered.compiled.__wrapped__)
-    monkeypatch.setattr(ordered, "tried", ordered.tried.__wrapped__)
+    monkeypatch.setattr(sequential, "compiled", sequential.compiled.__wrapped__)
+    monkeypatch.setattr(sequential, "tried", sequential.tried.__wrapped__)
     cache = Cache(Concentration.fixed(0.5, budget=2), engine="compiled")
     assert cache.write(STREAM).tolist() == follow(cache, STREAM)[1]
 
