@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, Self, TypeVar, get_args
 
@@ -13,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import absorb, engines, inputs, reading, snapshot
+from .guard import UpdateGuard
 from .policy import Concentration, Merge, Metric, check_metric
 from .rule import Keys
 from .slots import MOST, Bools, Ints, Slots
@@ -113,7 +112,7 @@ class Cache:
         self._centre = inputs.Centre() if centre else None
         self._slots = Slots(self.merge, metric)
         self._values = Values(self.merge.value)
-        self._torn = False
+        self._guard = UpdateGuard("cache")
 
     @inputs.calm
     def write(self, keys: ArrayLike, values: ArrayLike | None = None) -> Ints:
@@ -129,7 +128,7 @@ class Cache:
         stored = self._values.admit(kind, given)
         good = self._good(rows, given, stored)
         ids = np.full(len(rows), -1, np.int64)
-        with self._changing():
+        with self._guard:
             if self.width is None and good.any():
                 self._slots.start(rows.shape[1], self._values.fix(kind, given))
             for start in range(0, len(rows), inputs.BLOCK):
@@ -190,7 +189,7 @@ class Cache:
         """
         if not isinstance(other, Cache):
             raise TypeError(f"only a Cache can be absorbed, got {type(other).__name__}")
-        other._whole()
+        other._guard.check()
         ours = (self.metric, self.merge, self._centre is not None)
         theirs = (other.metric, other.merge, other._centre is not None)
         if ours != theirs:
@@ -202,7 +201,7 @@ class Cache:
         inputs.as_rows(other._slots["keys"], self.width, "the other cache's keys")
         self._values.admit(kind, example)
         slots = copy.deepcopy(other._slots) if other is self else other._slots
-        with self._changing():
+        with self._guard:
             if self.width is None:
                 self._slots.start(other.width, self._values.fix(kind, example))
             values = self._values.translate(self._slots, other._values, slots)
@@ -273,14 +272,14 @@ class Cache:
     @property
     def classes(self) -> Ints:
         """Labels held under ``Merge(value="counts")``, in rising order: the columns of a count."""
-        self._whole()
+        self._guard.check()
         return self._values.classes(self._slots)
 
     @property
     @inputs.calm
     def slots(self) -> SlotTable:
         """A copy of all slots, oldest first."""
-        self._whole()
+        self._guard.check()
         if self.width is None:
             none, no = np.empty(0, np.int64), np.empty(0)
             return SlotTable(none, np.empty((0, 0), np.float32), None, no, none, none, none)
@@ -292,7 +291,7 @@ class Cache:
 
     def _dump(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """All there is to save, as `_restore` takes it."""
-        self._whole()
+        self._guard.check()
         slots, tensors = self._slots, dict[str, NDArray[Any]]()
         if slots.columns:
             order = np.argsort(slots["ids"])
@@ -352,7 +351,7 @@ class Cache:
         return ~(bad | wrong)
 
     def _queries(self, queries: ArrayLike) -> Keys:
-        self._whole()
+        self._guard.check()
         rows = inputs.as_rows(queries, self.width, "queries")
         if (bad := inputs.faults(rows, self.metric)).any():
             raise inputs.explain(rows, bad, self.metric, "query")
@@ -382,19 +381,3 @@ class Cache:
         assert values is not None
         parts = [mass @ values for mass in reading.attention(self._slots, rows, theta, weight)]
         return np.concatenate([values[:0], *parts])
-
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Mark the state as half written, so that an interrupted write is never read from."""
-        self._whole()
-        self._torn = True
-        yield
-        self._torn = False
-
-    def _whole(self) -> None:
-        if self._torn:
-            raise RuntimeError(
-                "a write to this cache was interrupted, or goes on in another thread, so its state "
-                "is unknown; wait for that thread, or, if there is none, load the last snapshot "
-                "and go on from its `seen`"
-            )

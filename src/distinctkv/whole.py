@@ -22,7 +22,7 @@ class Whole:
     ... except KeyboardInterrupt:
     ...     whole.check()
     Traceback (most recent call last):
-    RuntimeError: a write to this cache was interrupted, ...
+    RuntimeError: an update of this cache was interrupted, ...
     """
 
     __slots__ = ("_cache", "_seen", "_torn")
@@ -33,8 +33,8 @@ class Whole:
     def check(self) -> None:
         """Refuse to go on if a change was interrupted."""
         if self._torn:
-            self._cache._torn = True
-        self._cache._whole()
+            self._cache._guard.dirty = True
+        self._cache._guard.check()
 
     def __enter__(self) -> None:
         self.check()
@@ -50,4 +50,4 @@ class Whole:
         if kind is None:
             self._torn = False
         elif issubclass(kind, TypeError | ValueError):  # anything else may strike at any time
-            self._torn = self._cache._torn or self._cache.seen != self._seen
+            self._torn = self._cache._guard.dirty or self._cache.seen != self._seen

@@ -39,7 +39,7 @@ class Inline:
     def place(self, row: NDArray[Any]) -> tuple[int, float | None] | None:
         """Id of a row's slot and its similarity to it, None if it opens it; None for a bad row."""
         slots, self.gone = self._slots, None
-        self._cache._whole()
+        self._cache._guard.check()
         self._look()
         found = self._compiled_find(row)
         if found is None:
@@ -75,19 +75,19 @@ class Inline:
         """Count a use, and warm or cool."""
         cache, slots = self._cache, self._slots
         columns, rate = slots.columns, cache.concentration.rate
-        cache._torn = True
+        cache._guard.dirty = True
         columns["usage"][row] += slots.worth
         columns["count"][row] += 1
         columns["last_seen"][row] = cache.seen
         slots.temperature = (1 - rate) * slots.temperature + rate * opened
         slots.tokens += 1
         cache.seen += 1
-        cache._torn = False
+        cache._guard.dirty = False
 
     def _open(self, key: Keys, head: Heads | None) -> int:
         """A slot for a key, if need be in the place of the one used least."""
         slots, row = self._slots, self._slots.n
-        self._cache._torn = True
+        self._cache._guard.dirty = True
         if row + 1 > self._cache.concentration.base:
             row = self._weakest()
             self.gone = int(slots["ids"][row])
