@@ -23,7 +23,7 @@ from .result import Claim, Measure, Result, Row, Series, Setting
 from .rivals import BUDGETS, GROWING, OTHERS, POLICIES, STATES, TAU, WIDE
 from .shelf import conclude
 from .study import FULL, Progress, Scale, silent
-from .sweeping import CACHE, TAUS, Curve, Sweep, listed, race
+from .sweep import CACHE, TAUS, Curve, Method, comma_list, compare, every_item
 
 TITLE = "The threshold against eviction"
 QUESTION = (
@@ -49,14 +49,14 @@ RANKED = (*POLICIES, *GROWING)
 
 def settings(scale: Scale) -> Mapping[str, Setting]:
     """Every number that decides the result, the seeds apart."""
-    swept = {f"{sweep.name}_sizes": listed(sweep.sizes) for sweep in (*GROWING, *STATES, WIDE)}
+    swept = {f"{sweep.name}_sizes": comma_list(sweep.sizes) for sweep in (*GROWING, *STATES, WIDE)}
     return {
         "scale": scale.name,
         "episodes": scale.of(EPISODES),
         **asdict(TASK),
         "queries": "every item once",
-        "tau": listed(TAUS),
-        "budgets": listed(BUDGETS),
+        "tau": comma_list(TAUS),
+        "budgets": comma_list(BUDGETS),
         **swept,
         "read_theta": 0.05,
     }
@@ -67,8 +67,8 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     started = perf_counter()
     n_episodes = scale.of(EPISODES)
     sweeps = (*POLICIES, *OTHERS, *GROWING, *STATES, CACHE)
-    found = race(sweeps, TASK, seeds, n_episodes, progress)
-    curves = {curve.sweep.name: curve for curve in (*found, widths(seeds, n_episodes))}
+    curves = compare(sweeps, every_item(TASK), seeds, n_episodes, progress)
+    curves["wide"] = widths(seeds, n_episodes)
     result = Result(
         study="frontier",
         title=TITLE,
@@ -89,7 +89,8 @@ def widths(seeds: Sequence[int], n_episodes: int) -> Curve:
     parts: list[Curve] = []
     for width in WIDE.sizes:
         one = replace(WIDE, sizes=(width,))
-        parts += race((one,), RecallTask(width=int(width)), seeds, n_episodes)
+        task = every_item(RecallTask(width=int(width)))
+        parts += compare((one,), task, seeds, n_episodes).values()
     found = {name: np.concatenate([part.found[name] for part in parts]) for name in parts[0].found}
     return Curve(WIDE, found)
 
@@ -98,13 +99,13 @@ def rows(curves: Curves) -> Iterator[Row]:
     """The points at K, the paper's policies first; what grows; leads; recall by bytes."""
     measures = ("recall", "slots", "bytes")
     for policy in POLICIES:
-        yield curves[policy.name].row(TASK.n_items, measures, "points")
-    yield curves["dp"].row(TAU, measures, "points")
+        yield curves[policy.name].row(measures, "points", TASK.n_items)
+    yield curves["dp"].row(measures, "points", TAU)
     for policy in OTHERS:
-        yield curves[policy.name].row(TASK.n_items, measures, "others")
+        yield curves[policy.name].row(measures, "others", TASK.n_items)
     for sweep in (*GROWING, CACHE):
         curve = curves[sweep.name]
-        yield curve.row(enough(curve), measures, "growing")
+        yield curve.row(measures, "growing", enough(curve))
     for sweep in RANKED:
         yield lead_row(sweep, leads(curves, sweep))
     for name in WEIGHED:
@@ -115,7 +116,7 @@ def enough(curve: Curve) -> float:
     """The size that recalls as much as the best, as far as that is noticed, from fewest slots."""
     recall, slots = (curve.found[name].mean(axis=1) for name in ("recall", "slots"))
     fewest = np.where(recall >= recall.max() - NOTICED, slots, np.inf).argmin()
-    return curve.sweep.sizes[int(fewest)]
+    return curve.method.sizes[int(fewest)]
 
 
 def qualify(claim: Claim, curves: Curves) -> Claim:
@@ -127,11 +128,11 @@ def qualify(claim: Claim, curves: Curves) -> Claim:
     won = ahead(found)
     if len(won) == len(found):
         return claim
-    where = f"only at B = {listed(won)}" if won else "at no budget"
+    where = f"only at B = {comma_list(won)}" if won else "at no budget"
     return replace(claim, verdict=f"holds, leads by {NOTICED:g} beyond chance {where}")
 
 
-def lead_row(rival: Sweep, found: Leads) -> Row:
+def lead_row(rival: Method, found: Leads) -> Row:
     """What the cache gains at K, and where it gains least."""
     measures = {f"B={TASK.n_items}": found[TASK.n_items], "worst": worst(found)}
     setting = f"B={min(found)} to {max(found)}"
@@ -143,7 +144,7 @@ def byte_row(curve: Curve) -> Row:
     measures = {
         f"{size / 1024:g} KiB": Measure.of(curve.at(size, "bytes").tolist()) for size in BYTES
     }
-    return Row(curve.sweep.name, curve.sweep.label, measures, "", curve.sweep.role, "bytes")
+    return Row(curve.method.name, curve.method.label, measures, "", curve.method.role, "bytes")
 
 
 def lines(curves: Curves) -> Iterator[Series]:
@@ -204,16 +205,15 @@ def prior(curves: Curves) -> str:
     """The published rule that is ours, and what it recalls."""
 
     def held(name: str) -> list[float]:
-        row = curves[name].row(TAU, ("slots", "recall", "bytes"), "")
-        return [measure.mean for measure in row.measures.values()]
+        return [curves[name].mean(measure, TAU) for measure in ("slots", "recall", "bytes")]
 
     theirs, ours = held("subgen"), held("dp")
     return (
         "SubGen (2024) is prior work with the same rule: a key further than delta from every group "
         f"opens one, which is tau = delta²/2. At tau {TAU} it opens {theirs[0]:.1f} groups and "
         f"recalls {theirs[1]:.3f}; the cache opens {ours[0]:.1f} slots and recalls {ours[1]:.3f}. "
-        f"{standing('Over all sizes', leads(curves, curves['subgen'].sweep))} With a first key and "
-        f"a sample for each group it holds {theirs[2]:,.0f} bytes, the cache {ours[2]:,.0f}."
+        f"{standing('Over all sizes', leads(curves, curves['subgen'].method))} With a first key "
+        f"and a sample for each group it holds {theirs[2]:,.0f} bytes, the cache {ours[2]:,.0f}."
     )
 
 
@@ -224,7 +224,7 @@ def weighing(curves: Curves) -> str:
     def at(size: int) -> str:
         best = max(rivals, key=lambda curve: float(curve.at(size, "bytes").mean()))
         theirs, ours = best.at(size, "bytes").mean(), curves["dp"].at(size, "bytes").mean()
-        return f"in {size:,} bytes {best.sweep.label} {theirs:.3f} and the cache {ours:.3f}"
+        return f"in {size:,} bytes {best.method.label} {theirs:.3f} and the cache {ours:.3f}"
 
     wide = " and ".join(f"{curves['wide'].at(size, 'bytes').mean():.3f}" for size in BYTES[:2])
     bare = 4 * TASK.n_items * (TASK.width + 1)

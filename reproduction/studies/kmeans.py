@@ -22,7 +22,7 @@ from ..data import RecallTask
 from .result import Measure, Result, Role, Row, Setting
 from .shelf import conclude
 from .study import FULL, Progress, Scale, silent
-from .sweeping import CACHE, TAUS, Curve, Sweep, listed, race
+from .sweep import CACHE, TAUS, Curve, Method, comma_list, compare, every_item
 
 TITLE = "Online allocation against offline clustering"
 QUESTION = (
@@ -41,10 +41,10 @@ SHOWN = (16, 48, 80)
 PEAKS = (("random", TASK.n_items), ("dp", TAU))
 
 
-def _fit(name: str, label: str, start: lloyd.Start, tries: int, role: Role = "added") -> Sweep:
+def _fit(name: str, label: str, start: lloyd.Start, tries: int, role: Role = "added") -> Method:
     how = "k-means++" if start is lloyd.spread else "random tokens"
     setting = f"M={{}}, started at {how}, {tries} {'try' if tries == 1 else 'tries'}"
-    return Sweep(name, label, setting, lambda size: KMeans(int(size), start, tries), SIZES, role)
+    return Method(name, label, setting, lambda size: KMeans(int(size), start, tries), SIZES, role)
 
 
 FITS = (
@@ -54,7 +54,7 @@ FITS = (
     _fit("spread_10", "k-means++, 10 tries", lloyd.spread, 10),
 )
 # What k-means keeps of a group, in slots that open on novelty.
-MEAN = Sweep(
+MEAN = Method(
     "dp_mean",
     "Ours, mean values",
     "tau {}, values averaged",
@@ -71,8 +71,8 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "episodes": scale.of(EPISODES),
         **asdict(TASK),
         "queries": "every item once",
-        "M": listed(SIZES),
-        "tau": listed(TAUS),
+        "M": comma_list(SIZES),
+        "tau": comma_list(TAUS),
         "read_theta": 0.05,
     }
 
@@ -80,8 +80,8 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Every start at every M, and the cache at every threshold, on the same streams."""
     started = perf_counter()
-    found = race((*FITS, MEAN, CACHE), TASK, seeds, scale.of(EPISODES), progress)
-    curves = {curve.sweep.name: curve for curve in found}
+    methods = (*FITS, MEAN, CACHE)
+    curves = compare(methods, every_item(TASK), seeds, scale.of(EPISODES), progress)
     result = Result(
         study="kmeans",
         title=TITLE,
@@ -100,20 +100,20 @@ def point_rows(curves: Curves) -> Iterator[Row]:
     """At M = K, and the cache at one threshold."""
     fits = [(fit.name, TASK.n_items) for fit in FITS]
     for name, size in (*fits, ("dp_mean", TAU), ("dp", TAU)):
-        yield curves[name].row(size, ("recall", "slots", "peak"), "points")
+        yield curves[name].row(("recall", "slots", "peak"), "points", size)
 
 
 def size_rows(curves: Curves) -> Iterator[Row]:
     """Below and above K; the cache on the lines between its thresholds."""
     for curve in curves.values():
-        sweep = curve.sweep
+        sweep = curve.method
         recalls = {f"M={size}": Measure.of(recall_at(curve, size).tolist()) for size in SHOWN}
         yield Row(sweep.name, sweep.label, recalls, "", sweep.role, "sizes")
 
 
 def recall_at(curve: Curve, size: int) -> Floats:
     """Recall at M as k-means is told it, or of the cache at as many slots, for each seed."""
-    if curve.sweep in FITS:
+    if curve.method in FITS:
         found: Floats = curve.found["recall"][SIZES.index(size)]
         return found
     return curve.at(size)
@@ -126,7 +126,7 @@ def reading(curves: Curves) -> tuple[str, ...]:
         return f"{recall_at(curves[name], size).mean():.3f}"
 
     few, many = SHOWN[0], SHOWN[-1]
-    peak = [curves[name].row(size, ("peak",), "").measures["peak"].mean for name, size in PEAKS]
+    peak = [curves[name].mean("peak", size) for name, size in PEAKS]
     return (
         f"Started once at random tokens, k-means recalls {recall('random')} from {TASK.n_items} "
         f"slots, where the paper has .81; the cache recalls {recall('dp')}.",

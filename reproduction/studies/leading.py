@@ -8,7 +8,7 @@ from statistics import fmean
 
 from .result import Measure
 from .rivals import BUDGETS
-from .sweeping import Curve, Sweep, listed
+from .sweep import Curve, Method, comma_list
 
 # A lead of less is none: half a unit of the last digit that the paper prints.
 NOTICED = 0.005
@@ -17,7 +17,7 @@ Curves = Mapping[str, Curve]
 Leads = Mapping[int, Measure]
 
 
-def leads(curves: Curves, rival: Sweep) -> Leads:
+def leads(curves: Curves, rival: Method) -> Leads:
     """Recall of the cache less that of a rival with as many slots, where it can be that small."""
     ours, theirs = curves["dp"], curves[rival.name]
     least = theirs.found["slots"].max(axis=1).min()
@@ -78,10 +78,10 @@ def standing(label: str, found: Leads) -> str:
     means = [lead.mean for lead in found.values()]
     said = []
     if won:
-        where = "at every size" if len(won) == len(found) else f"at {listed(won)} slots"
+        where = "at every size" if len(won) == len(found) else f"at {comma_list(won)} slots"
         said.append(f"ahead {where}, by {max(means):.3f} at most")
     if lost:
-        said.append(f"behind at {listed(lost)}, by {-min(means):.3f} at most")
+        said.append(f"behind at {comma_list(lost)}, by {-min(means):.3f} at most")
     if not said:
         said.append(f"a tie, within {max(map(abs, means)):.3f} everywhere")
     return f"{label}: {', '.join(said)}{'; it dominates' if dominates(found) else ''}."

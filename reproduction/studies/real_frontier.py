@@ -41,7 +41,7 @@ from .keyed import NOISE, WIDTH, Keyed, answered, few
 from .result import Measure, Result, Role, Row, Setting
 from .shelf import conclude, unmeasured
 from .study import FULL, Progress, Scale, absent, silent, sources
-from .sweeping import Curve, Sweep, listed
+from .sweep import Curve, Method, comma_list
 
 TITLE = "The frontier on a real stream"
 QUESTION = (
@@ -73,12 +73,12 @@ def _budgeted(
     make: Callable[[int], Memory],
     sizes: tuple[float, ...] = BUDGETS,
     role: Role = "added",
-) -> Sweep:
-    return Sweep(name, label, f"B={{}}{setting}", lambda size: make(int(size)), sizes, role)
+) -> Method:
+    return Method(name, label, f"B={{}}{setting}", lambda size: make(int(size)), sizes, role)
 
 
 SWEEPS = (
-    Sweep("attention", "Full attention", "every token", lambda _: Attention(), (EVENTS,), "paper"),
+    Method("attention", "Full attention", "every token", lambda _: Attention(), (EVENTS,), "paper"),
     _budgeted("recency", "Recency", "", Recency, LONG, "paper"),
     _budgeted("sinks", "StreamingLLM", ", 4 sinks", Sinks, role="paper"),
     _budgeted(
@@ -108,14 +108,14 @@ SWEEPS = (
     _budgeted("keydiff", "KeyDiff", "", KeyDiff),
     _budgeted("redundancy", "Redundancy eviction", ", the older of the closest two", Redundancy),
     _budgeted("lfu", "LFU over slots", ", tau .3, decay .98", LFU),
-    Sweep(
+    Method(
         "subgen",
         "SubGen",
         "delta of tau {}, 1 sample",
         lambda tau: SubGen(delta=sqrt(2 * tau)),
         (PLAIN, 0.6, 0.7),
     ),
-    Sweep(
+    Method(
         "dp",
         "Distinct items (ours)",
         "tau {}, no budget",
@@ -136,9 +136,9 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "width": WIDTH,
         "noise": NOISE,
         "queries": "every movie once",
-        "tau": listed(TAUS),
-        "budgets": listed(BUDGETS),
-        "theta_of_h2o": listed(THETAS),
+        "tau": comma_list(TAUS),
+        "budgets": comma_list(BUDGETS),
+        "theta_of_h2o": comma_list(THETAS),
         "seeds_used": f"{scale.part:.0%}, at least 3",
         "read_theta": 0.05,
     }
@@ -190,26 +190,31 @@ def rows(curves: Curves) -> Iterator[Row]:
     for name, curve in curves.items():
         if name != "dp":
             at = PLAIN if name == "subgen" else EVENTS if name == "attention" else BUDGET
-            yield curve.row(at, MEASURES, "points")
-    plain = curves["dp"].row(PLAIN, MEASURES, "points")
+            yield curve.row(MEASURES, "points", at)
+    plain = curves["dp"].row(MEASURES, "points", PLAIN)
     yield Row(
         "dp_plain", "Distinct items, tau .5", plain.measures, plain.setting, "added", "points"
     )
-    yield curves["dp"].row(MATCHED, MEASURES, "points")
+    yield curves["dp"].row(MEASURES, "points", MATCHED)
     yield best(curves)
     for curve in curves.values():
-        if len(curve.sweep.sizes) >= len(BUDGETS):
+        if len(curve.method.sizes) >= len(BUDGETS):
             measures = {f"{at:,}": Measure.of(curve.at(at).tolist()) for at in BUDGETS}
-            setting = curve.sweep.setting.format("").removeprefix("B=, ").removeprefix("B=")
-            setting = "by tau" if curve.sweep.name == "dp" else setting
+            setting = curve.method.setting.format("").removeprefix("B=, ").removeprefix("B=")
+            setting = "by tau" if curve.method.name == "dp" else setting
             yield Row(
-                curve.sweep.name, curve.sweep.label, measures, setting, curve.sweep.role, "budgets"
+                curve.method.name,
+                curve.method.label,
+                measures,
+                setting,
+                curve.method.role,
+                "budgets",
             )
 
 
 def best(curves: Curves) -> Row:
     """Who recalls most of those that are told a budget and hold tokens."""
-    ends = [curves[name].row(BUDGET, MEASURES, "best") for name in EVICTING]
+    ends = [curves[name].row(MEASURES, "best", BUDGET) for name in EVICTING]
     first = max(ends, key=lambda row: row.measures["recall"].mean)
     return Row("fixed", first.label, first.measures, first.setting, "added", "best")
 
@@ -218,7 +223,7 @@ def reading(curves: Curves) -> tuple[str, ...]:
     """What the numbers say, and what they do not."""
 
     def of(name: str, measure: str = "recall", size: float = BUDGET) -> Floats:
-        found: Floats = curves[name].found[measure][curves[name].sweep.sizes.index(size)]
+        found: Floats = curves[name].found[measure][curves[name].method.sizes.index(size)]
         return found
 
     def at(name: str, measure: str = "recall", size: float = BUDGET) -> float:
@@ -241,7 +246,7 @@ def reading(curves: Curves) -> tuple[str, ...]:
         "hand, with recall on this stream in view. SnapKV decides once, and holds every token "
         f"until then; deciding at every token it recalls {at('snapkv'):.3f}.",
         "The paper says that no policy with a fixed budget comes near. Of those that hold tokens "
-        f"the strongest here is {curves[first].sweep.label}: {at(first):.3f} at {BUDGET:,}, "
+        f"the strongest here is {curves[first].method.label}: {at(first):.3f} at {BUDGET:,}, "
         f"{against(of(first), of('dp', size=MATCHED))} the cache at tau {MATCHED}. With 1,388 "
         f"slots eviction by key similarity recalls {at('redundancy', size=1388):.3f}, and the "
         f"cache under that budget (LFU over slots) {at('lfu', size=1388):.3f}. SubGen, published "

@@ -35,7 +35,7 @@ from ..baselines import (
     Superposition,
 )
 from .result import Role
-from .sweeping import Sweep
+from .sweep import Method
 
 BUDGETS = (16, 32, 48, 64, 80, 96, 128)
 TAU = 0.3
@@ -45,9 +45,9 @@ def _whole(make: Callable[[int], Memory]) -> Callable[[float], Memory]:
     return lambda size: make(int(size))
 
 
-def _policy(name: str, label: str, setting: str, make: Callable[[int], Memory]) -> Sweep:
+def _policy(name: str, label: str, setting: str, make: Callable[[int], Memory]) -> Method:
     role: Role = "paper" if name in ("recency", "sinks", "h2o") else "added"
-    return Sweep(name, label, f"B={{}}{setting}", _whole(make), BUDGETS, role)
+    return Method(name, label, f"B={{}}{setting}", _whole(make), BUDGETS, role)
 
 
 def window(budget: int) -> int:
@@ -101,38 +101,38 @@ OTHERS = (
 # Their size follows from a setting and the stream. SubGen's delta is that of the cache's tau; at
 # an error of 2 HAM keeps no token, and is the delta rule.
 GROWING = (
-    Sweep(
+    Method(
         "subgen",
         "SubGen",
         "delta of tau {}, 1 sample",
         lambda tau: SubGen(delta=sqrt(2 * tau)),
         (0.01, 0.1, 0.3, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85),
     ),
-    Sweep("kvm", "KVM", "factor {}, chunks of 16", KVM, (1, 2, 3, 4, 5, 6, 8)),
-    Sweep("ovq", "OVQ", "limit {}, chunks of 16", _whole(OVQ), (17, 36, 59, 86, 116, 154, 256)),
-    Sweep("ham", "HAM", "error {}, rate .05", HAM, (0.95, 0.98, 1.0, 1.02, 1.05, 2.0)),
-    Sweep("ttl", "TTL", f"idle {{}}, tau {TAU}", _whole(TTL), (16, 32, 64, 128, 255)),
+    Method("kvm", "KVM", "factor {}, chunks of 16", KVM, (1, 2, 3, 4, 5, 6, 8)),
+    Method("ovq", "OVQ", "limit {}, chunks of 16", _whole(OVQ), (17, 36, 59, 86, 116, 154, 256)),
+    Method("ham", "HAM", "error {}, rate .05", HAM, (0.95, 0.98, 1.0, 1.02, 1.05, 2.0)),
+    Method("ttl", "TTL", f"idle {{}}, tau {TAU}", _whole(TTL), (16, 32, 64, 128, 255)),
 )
 STATES = (
-    Sweep(
+    Method(
         "fourier",
         "Fourier state",
         "{} random features, scale 2.5",
         _whole(Fourier),
         (16, 32, 48, 66, 96, 132, 192),
     ),
-    Sweep(
+    Method(
         "kanerva",
         "Kanerva state",
         "{} rows and their covariance",
         _whole(Kanerva),
         (12, 16, 24, 32, 40, 48, 64),
     ),
-    Sweep("infformer", "∞-former", "{} waves", _whole(InfFormer), (16, 32, 64, 128)),
-    Sweep("gated", "Gated delta rule", "rate .1, decay {}", lambda _: GatedDelta(), (0.999,)),
+    Method("infformer", "∞-former", "{} waves", _whole(InfFormer), (16, 32, 64, 128)),
+    Method("gated", "Gated delta rule", "rate .1, decay {}", lambda _: GatedDelta(), (0.999,)),
 )
 # The paper's fixed state, on streams whose keys have more numbers: it has no other way to grow.
-WIDE = Sweep(
+WIDE = Method(
     "wide",
     "Sum, wider keys",
     "sum of k vᵀ, keys of {} numbers",

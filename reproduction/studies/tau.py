@@ -21,7 +21,7 @@ from .keyed import LABELS, NOISE, STREAMS, WIDTH, Keyed, answered, few
 from .result import Measure, Result, Row, Series, Setting
 from .shelf import conclude, unmeasured
 from .study import FULL, Progress, Scale, absent, silent, sources
-from .sweeping import listed
+from .sweep import comma_list
 
 TITLE = "How much the threshold matters"
 QUESTION = (
@@ -47,11 +47,11 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
     return {
         "scale": scale.name,
         "data": sources(*STREAMS),
-        "similarity": listed(SIMILARITIES),
+        "similarity": comma_list(SIMILARITIES),
         "tau": "1 - similarity",
         "width": WIDTH,
         "noise": NOISE,
-        "noises": listed(NOISES),
+        "noises": comma_list(NOISES),
         "events_for_the_noises": HEAD,
         "queries": "every item once",
         "label_of_a_drug": "its commonest route",

@@ -8,7 +8,7 @@ from reproduction.studies.hitters import THETAS
 from reproduction.studies.keyed import Keyed, answered
 from reproduction.studies.result import Result
 from reproduction.studies.study import FULL, QUICK, absent
-from reproduction.studies.sweeping import Curve
+from reproduction.studies.sweep import Curve
 from tests.reproduction.studies.tails import small_frontier, streams
 
 

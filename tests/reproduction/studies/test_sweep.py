@@ -1,17 +1,19 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from reproduction.baselines import Recency
 from reproduction.data import RecallTask
-from reproduction.studies.sweeping import CACHE, Curve, Sweep, race
+from reproduction.studies.sweep import CACHE, Curve, Method, compare, every_item
 
 TASK = RecallTask(n_items=4, repeats=2, n_classes=4, width=8)
-WINDOW = Sweep("window", "Window", "B={}", lambda size: Recency(int(size)), (2, 8))
+WINDOW = Method("window", "Window", "B={}", Recency, (2, 8))
 
 
 @pytest.fixture
 def curve(seed):
-    return next(race((WINDOW,), TASK, (seed, seed + 1), n_episodes=3))
+    return compare((WINDOW,), every_item(TASK), (seed, seed + 1), n_episodes=3)["window"]
 
 
 def bent(recall, slots):
@@ -30,15 +32,16 @@ def test_a_window_over_the_whole_stream_recalls_all(curve):
 
 
 def test_every_memory_meets_the_same_streams(seed):
-    twins = race((WINDOW, WINDOW), TASK, (seed, seed + 1), n_episodes=3)
-    first, second = (twin.found["recall"] for twin in twins)
+    twins = (WINDOW, replace(WINDOW, name="twin"))
+    curves = compare(twins, every_item(TASK), (seed, seed + 1), n_episodes=3)
+    first, second = (curve.found["recall"] for curve in curves.values())
     np.testing.assert_array_equal(first, second)
 
 
 def test_progress_counts_to_the_end(seed):
     told = []
-    list(race((WINDOW,), TASK, (seed, seed + 1), 3, lambda *step: told.append(step)))
-    assert told == [(step, 6) for step in range(1, 7)]
+    compare((WINDOW,), every_item(TASK), (seed, seed + 1), 3, lambda *step: told.append(step))
+    assert told == [(step, 12) for step in range(1, 13)]
 
 
 def test_sizes_in_any_order_give_one_curve():
@@ -50,7 +53,7 @@ def test_more_slots_never_recall_less():
 
 
 def test_a_row_names_its_size(curve):
-    row = curve.row(8, ("recall",), "points")
+    row = curve.row(("recall",), "points", 8)
     assert (row.setting, row.table, row.measures["recall"].mean) == ("B=8", "points", 1.0)
 
 
