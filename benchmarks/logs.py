@@ -23,8 +23,8 @@ from unittest.mock import patch
 
 from distinctkv import Concentration
 from distinctkv.logs import LogParser
-from distinctkv.logs.intake import Intake
-from distinctkv.logs.leaves import Leaf
+from distinctkv.logs.parser import Intake
+from distinctkv.logs.templates import Leaf
 from reproduction.data.loghub import Log
 from reproduction.studies.drain import BEST, MASKED, PLAIN, Setting, drain3
 from reproduction.studies.scores import score

@@ -10,59 +10,60 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from distinctkv import Concentration
-from distinctkv.logs import LogParser, lines, patterns, subsume, templates, words
-from distinctkv.logs.lines import Key
+from distinctkv.logs import LogParser, patterns, templates, tokenizer
+from distinctkv.logs.tokenizer import Key
 from reproduction.data.loghub import Log
 from reproduction.studies.parsers import FEW, RARE, TAU
 from reproduction.studies.scores import score
 
 NEVER = re.compile(r"(?!)()()")
+_subsumed = templates.subsumed
 
 
-def _uncut(word: str) -> words.Word:
-    token = words.WILD if any(map(str.isdigit, word)) else word
-    return words.Word((token,), (token,), (word,), ("", ""), token)
+def _uncut(word: str) -> tokenizer.Word:
+    token = tokenizer.WILD if any(map(str.isdigit, word)) else word
+    return tokenizer.Word((token,), (token,), (word,), ("", ""), token)
 
 
-def _none(*_: object) -> set[words.Word]:
+def _none(*_: object) -> set[tokenizer.Word]:
     return set()
 
 
 def _never_rare(
     counts: Mapping[Key, int], _: float, gap: int, kept: Collection[Key]
 ) -> dict[Key, Key]:
-    return subsume.subsumed(counts, inf, gap, kept)
+    return _subsumed(counts, inf, gap, kept)
 
 
 CUT = "cut words at marks"
 # Every switch, by what turns it off: the module, the name in it, and the value without it.
 OFF: dict[str, list[tuple[Any, str, Any]]] = {
-    CUT: [(lines, "cut", _uncut)],
-    "runs of dots": [(words, "_dots", NEVER)],
-    "empty brackets": [(words, "_empty", NEVER)],
-    "a number after a name and a dot": [(words, "_numbered", NEVER)],
+    CUT: [(tokenizer, "cut", _uncut)],
+    "runs of dots": [(tokenizer, "_dots", NEVER)],
+    "empty brackets": [(tokenizer, "_empty", NEVER)],
+    "a number after a name and a dot": [(tokenizer, "_numbered", NEVER)],
     "names called or assigned to": [
-        (words, "_named", {}),
-        (lines, "_digits", re.compile(r"\d+")),
-        (lines, "_leading", NEVER),
+        (tokenizer, "_named", {}),
+        (tokenizer, "_digits", re.compile(r"\d+")),
+        (tokenizer, "_leading", NEVER),
     ],
-    "names by their dots and slashes": [(words, "_looks_named", _none)],
-    "dates": [(lines, "_date", NEVER)],
-    "units": [(lines, "_UNITS", frozenset())],
-    "quoted text": [(lines, "_quoted", NEVER)],
-    "user agents": [(lines, "_agent", NEVER)],
-    "dumps": [(lines, "_dump", NEVER)],
-    "users": [(lines, "_user", NEVER)],
+    "names by their dots and slashes": [(tokenizer, "_looks_named", _none)],
+    "dates": [(tokenizer, "_date", NEVER)],
+    "units": [(tokenizer, "_UNITS", frozenset())],
+    "quoted text": [(tokenizer, "_quoted", NEVER)],
+    "user agents": [(tokenizer, "_agent", NEVER)],
+    "dumps": [(tokenizer, "_dump", NEVER)],
+    "users": [(tokenizer, "_user", NEVER)],
     "values side by side are one": [
-        (lines, "_fold", tuple),
-        (subsume, "_side_by_side", lambda _: {}),
+        (tokenizer, "_fold", tuple),
+        (templates, "_side_by_side", lambda _: {}),
     ],
     "one word may change": [(patterns, "_single", _none)],
     "several words may change": [(patterns, "_several", _none)],
     "more on more evidence": [(patterns, "MORE", float("inf"))],
     "rare longer templates": [(templates, "subsumed", _never_rare)],
 }
-SHAPES = tuple(words._VALUES)[2:]  # what a value looks like: a switch each
+SHAPES = tuple(tokenizer._VALUES)[2:]  # what a value looks like: a switch each
 
 MARKS = tuple(OFF)[:5]
 PATHS = ("names by their dots and slashes", *(one for one in SHAPES if "path" in one))
@@ -110,10 +111,10 @@ def parse(log: Log, choice: Choice) -> tuple[float, float]:
                 changes.enter_context(patch.object(module, attribute, value))
         shapes = {
             name: shape
-            for name, shape in words._VALUES.items()
+            for name, shape in tokenizer._VALUES.items()
             if name not in SHAPES or name in choice.on
         }
-        changes.enter_context(patch.object(words, "_VALUES", shapes))
+        changes.enter_context(patch.object(tokenizer, "_VALUES", shapes))
         tau, few, rare = choice.numbers
         parser = LogParser(Concentration.fixed(tau), few=few, rare=rare)
         ids = parser.add_many(log.lines).tolist()

@@ -14,7 +14,7 @@ from itertools import chain
 import numpy as np
 
 from distinctkv.cache import Cache
-from distinctkv.logs.words import WILD
+from distinctkv.logs.tokenizer import WILD
 from distinctkv.policy import Concentration
 
 Groups = list[tuple[int, int]]  # words in the line where they count, and the id of its slot

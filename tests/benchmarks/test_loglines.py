@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks import loglines
-from distinctkv.logs.lines import collapse
+from distinctkv.logs.tokenizer import collapse
 from reproduction.data import loghub
 from tests.reproduction.studies.toys import nowhere, write_log
 

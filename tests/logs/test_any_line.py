@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from distinctkv import Concentration
 from distinctkv.logs import LogParser
-from distinctkv.logs.lines import Reader, collapse, glue, plain
+from distinctkv.logs.tokenizer import Reader, collapse, glue, plain
 from tests.logs.strategies import any_line, hard_line
 
 lines = st.lists(hard_line | any_line, max_size=40)

@@ -1,9 +1,8 @@
 """Groups: keys that share a template."""
 
-from distinctkv.logs.cover import Cover
-from distinctkv.logs.grouping import gather, work_out
-from distinctkv.logs.leaves import Leaf, Template
-from distinctkv.logs.spelling import Spelling
+from distinctkv.logs.patterns import Cover
+from distinctkv.logs.rendering import Spelling
+from distinctkv.logs.templates import Leaf, Template, gather, work_out
 
 NAMES = ("ann", "bob", "cas", "dee", "eve")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distinctkv.logs.lines import LONG, MEMO, Reader, collapse, glue
+from distinctkv.logs.tokenizer import LONG, MEMO, Reader, collapse, glue
 
 KEYS = [
     ("", ""),

@@ -5,7 +5,7 @@ from time import process_time
 import pytest
 
 from distinctkv.logs import LogParser
-from distinctkv.logs.words import TOLD
+from distinctkv.logs.tokenizer import TOLD
 
 EVENTS = (
     "door opened", "door closed", "user logged out", "cache cleared", "starting worker", "idle",

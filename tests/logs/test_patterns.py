@@ -4,8 +4,7 @@ from itertools import product
 
 import pytest
 
-from distinctkv.logs.pairs import CROWD, in_common
-from distinctkv.logs.patterns import LONGEST, novelty, patterns
+from distinctkv.logs.patterns import CROWD, LONGEST, in_common, novelty, patterns
 
 NAMES = tuple(f"n{letter}" for letter in "abcdefghijklmnopqrst")
 

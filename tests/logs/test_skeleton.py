@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from distinctkv import Concentration
 from distinctkv.logs import LogParser
-from distinctkv.logs.skeleton import BLANKED, Skeletons
+from distinctkv.logs.parser import BLANKED, Skeletons
 from tests.logs.programs import log, programs
 
 FRESH = st.text("abcdegEFklmnopqrst", min_size=3, max_size=6)

@@ -3,8 +3,8 @@
 import pytest
 
 from distinctkv.logs import LogParser
-from distinctkv.logs.lines import Reader
-from distinctkv.logs.spelling import Spelling, values
+from distinctkv.logs.rendering import Spelling, values
+from distinctkv.logs.tokenizer import Reader
 from reproduction.data import loghub
 
 

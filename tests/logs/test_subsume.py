@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distinctkv.logs.subsume import subsumed
-from distinctkv.logs.words import WILD
+from distinctkv.logs.templates import subsumed
+from distinctkv.logs.tokenizer import WILD
 
 keys = st.lists(st.sampled_from([WILD, "a", "b"]), max_size=7).map(tuple)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from distinctkv.logs.words import WILD, cut
+from distinctkv.logs.tokenizer import WILD, cut
 
 SHAPES = [
     # constant text

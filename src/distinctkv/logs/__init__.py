@@ -1,6 +1,5 @@
 """Templates of log lines, read from files, pipes and folders."""
 
-from .matches import LogMatch, LogTemplate
-from .parser import LogParser
+from .parser import LogMatch, LogParser, LogTemplate
 
 __all__ = ["LogMatch", "LogParser", "LogTemplate"]

@@ -22,16 +22,167 @@ than ``few`` values, so that the other two are text again.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from bisect import insort
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import reduce
-from itertools import combinations
-from operator import eq, xor
+from itertools import combinations, pairwise
+from operator import eq, itemgetter, ne, xor
+from typing import NamedTuple
 
-from .cover import Cover
-from .lines import Key
-from .pairs import in_common
-from .words import TOLD, WILD
+import numpy as np
+from numpy.typing import NDArray
+
+from .tokenizer import TOLD, WILD, Key
+
+# Which patterns cover a key.
+
+
+class _Table(NamedTuple):
+    """Patterns with constants at the same places, by their constants."""
+
+    size: int  # constants
+    get: Callable[[Key], object]
+    patterns: dict[object, Key]
+
+
+class Cover:
+    """Patterns of one length.
+
+    >>> cover = Cover([("a", "<*>", "c"), ("a", "b", "<*>"), ("a", "<*>", "<*>")])
+    >>> cover.all(("a", "x", "c"))
+    [('a', '<*>', '<*>'), ('a', '<*>', 'c')]
+    """
+
+    def __init__(self, patterns: Iterable[Key] = ()) -> None:
+        self._by_first: defaultdict[str, list[_Table]] = defaultdict(list)
+        self._tables: dict[tuple[str, tuple[int, ...]], _Table] = {}
+        for pattern in patterns:
+            self.add(pattern)
+
+    def add(self, pattern: Key) -> None:
+        """Know one more pattern."""
+        places = tuple(place for place, token in enumerate(pattern) if token != WILD)
+        first = pattern[0] if pattern else WILD
+        table = self._tables.get((first, places))
+        if table is None:
+            get = itemgetter(*places) if places else len
+            table = self._tables[first, places] = _Table(len(places), get, {})
+            insort(self._by_first[first], table, key=itemgetter(0))
+        table.patterns[table.get(pattern)] = pattern
+
+    def __iter__(self) -> Iterator[Key]:
+        """All patterns."""
+        return (one for table in self._tables.values() for one in table.patterns.values())
+
+    def all(self, key: Key) -> list[Key]:
+        """The patterns that cover a key: by more holes, then by text."""
+        found = [
+            (table.size, pattern)
+            for row in self._rows(key)
+            for table in row
+            if (pattern := table.patterns.get(table.get(key)))
+        ]
+        if len(found) > 1:
+            found.sort()
+        return [pattern for _, pattern in found]
+
+    def first(self, key: Key) -> Key | None:
+        """The first of all patterns that cover a key."""
+        found: tuple[int, Key] | None = None
+        for row in self._rows(key):
+            for size, get, patterns in row:
+                if found is not None and size > found[0]:
+                    break
+                pattern = patterns.get(get(key))
+                if pattern is not None and (found is None or (size, pattern) < found):
+                    found = size, pattern
+        return None if found is None else found[1]
+
+    def _rows(self, key: Key) -> tuple[list[_Table], list[_Table]]:
+        """Tables in which a key may be: by its first token, and by none."""
+        first = key[0] if key else WILD
+        far = [] if first == WILD else self._by_first.get(WILD, [])
+        return self._by_first.get(first, []), far
+
+    def __bool__(self) -> bool:
+        return bool(self._tables)
+
+
+# Pairs of keys that differ in a few tokens, and what each pair has in common.
+
+CROWD = 256  # keys compared with each other at most: the first by their text
+
+Tokens = NDArray[np.int64]
+
+
+def in_common(keys: Collection[Key], tau: float, few: int = 1) -> set[Key]:
+    """What is common to pairs that differ in two tokens or more, wildcards in place of the rest.
+
+    They differ in no more than a part ``tau`` of their constants, and ``few`` pairs have the same
+    in common, unless one has a wildcard where the other has none. Cut into one block more than
+    there may be differences, such a pair agrees in some block; only those are compared.
+
+    >>> keys = [tuple("abcdefg"), tuple("xbydefg")]
+    >>> in_common(keys, tau=0.3)
+    {('<*>', 'b', '<*>', 'd', 'e', 'f', 'g')}
+    """
+    length = max(map(len, keys), default=0)
+    most = int(tau * length)
+    found: set[Key] = set()
+    if most < 2:
+        return found
+    ordered = sorted(keys)
+    for start, stop in pairwise(length * block // (most + 1) for block in range(most + 2)):
+        blocks: defaultdict[Key, list[Key]] = defaultdict(list)
+        for key in ordered:
+            blocks[key[start:stop]].append(key)
+        for crowd in blocks.values():
+            if len(crowd) > 1:
+                compare = _compare if len(crowd) <= 8 else _compare_many
+                found |= compare(crowd[:CROWD], tau, few)
+    return found
+
+
+def _compare(keys: list[Key], tau: float, few: int) -> set[Key]:
+    """What pairs have in common, one by one: arrays are slow to set up."""
+    pairs: Counter[Key] = Counter()
+    for one, two in combinations(keys, 2):
+        differ: int = sum(map(ne, one, two))
+        if 1 < differ <= tau * len(one):
+            shared = tuple(a if a == b else WILD for a, b in zip(one, two, strict=True))
+            if differ <= tau * (len(one) - shared.count(WILD) + differ):
+                wild = one.count(WILD) + two.count(WILD) > 2 * (shared.count(WILD) - differ)
+                pairs[shared] += few if wild else 1
+    return {shared for shared, count in pairs.items() if count >= few}
+
+
+def _compare_many(keys: list[Key], tau: float, few: int) -> set[Key]:
+    numbers: dict[str, int] = {WILD: 0}
+    tokens = np.array([[numbers.setdefault(token, len(numbers)) for token in key] for key in keys])
+    wild = tokens == 0
+    both = wild.astype(np.int64) @ wild.T  # (K, K) places where both are wild
+    differ = (tokens[:, None] != tokens).sum(axis=2)
+    constants = tokens.shape[1] - both
+    one, two = np.nonzero(np.triu((differ > 1) & (differ <= tau * constants)))
+    if len(one) == 0:
+        return set()
+    shared = np.where(tokens[one] == tokens[two], tokens[one], 0)  # (P, L)
+    n_wild = wild.sum(axis=1)
+    weight = np.where(n_wild[one] + n_wild[two] > 2 * both[one, two], few, 1)
+    names = list(numbers)
+    rows = _often(shared, weight, few)
+    return {tuple(names[number] for number in row) for row in rows.tolist()}
+
+
+def _often(rows: Tokens, weight: Tokens, few: int) -> Tokens:
+    """Distinct rows of enough weight, by a hash: the sum of random numbers for place and token."""
+    random = np.random.default_rng(0)
+    hashes = random.integers(1 << 62, size=(rows.shape[1], int(rows.max()) + 1))
+    total = hashes[np.arange(rows.shape[1]), rows].sum(axis=1)
+    _, first, same = np.unique(total, return_index=True, return_inverse=True)
+    return rows[first[np.bincount(same, weight) >= few]]
+
 
 LONGEST = 128  # tokens: in longer keys only one hole is sought
 MORE = 2  # times tau, if every hole takes so many times the values

@@ -7,8 +7,7 @@ from collections.abc import Callable, Container, Sequence
 from itertools import takewhile
 from typing import NamedTuple, Self
 
-from .lines import Key, Line, plain
-from .words import WILD
+from .tokenizer import WILD, Key, Line, plain
 
 # A private character between what all marks in a place begin with, and what they all end with.
 GAP = "\ue003"
