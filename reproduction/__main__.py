@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distinctkv.cli import rows
+from distinctkv.cli.io import progress, standard_output
 from distinctkv.extras import install
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from .studies.result import Result
     from .studies.study import Scale
 
@@ -40,6 +38,7 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 @click.option(
     "--figure", type=FILE, metavar="PATH", help="Also write the first figure as an SVG file."
 )
+@standard_output()
 def command(
     only: tuple[str, ...],
     full: bool,
@@ -115,12 +114,12 @@ def _measure(
     from .report.console import tables
     from .studies import shelf
 
-    screen = Console(file=rows.out(), highlight=False)
+    screen = Console(highlight=False)
     results: list[Result] = []
     try:
         for name in names:
             found = None if again else shelf.find(name, seeds, scale, out)
-            result = found or _run(name, seeds, scale, out, screen)
+            result = found or _run(name, seeds, scale, out)
             if found:
                 click.echo(f"{name}: found in {out}, not run again (--again does)")
             else:
@@ -132,14 +131,13 @@ def _measure(
     return results, False
 
 
-def _run(name: str, seeds: range, scale: Scale, out: Path, screen: Console) -> Result:
+def _run(name: str, seeds: range, scale: Scale, out: Path) -> Result:
     from .data import DataDamaged
-    from .report.console import bar
     from .studies import shelf
 
     try:
-        with bar(screen, name) as progress:
-            return shelf.measure(name, seeds, scale, out, progress)
+        with progress(name) as update:
+            return shelf.measure(name, seeds, scale, out, update)
     except (DataDamaged, OSError) as error:
         raise click.ClickException(f"{name}: {error}") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from distinctkv.cli.stopping import quiet_pipe
+from distinctkv.cli.io import standard_output
 
 WIDE = 1000  # columns where there is no terminal, so that a path stays in one piece
 
@@ -33,7 +33,7 @@ def command(context: click.Context) -> None:
         rows = f"{entry.n_rows:,}" if entry.n_rows else "-"
         here = f"{entry.where}\n{entry.note}".strip() if entry.where else absent
         table.add_row(*(Text(cell) for cell in (entry.name, here, rows, entry.licence)))
-    with quiet_pipe():
+    with standard_output():
         console = Console(highlight=False)
         console.width = console.width if console.is_terminal else WIDE
         console.print(table)

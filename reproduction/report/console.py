@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ..studies.result import Result, Row, measures_of
-from ..studies.study import Progress as Watch
 from .words import ABSENT, cell, paper, plea, seeds_behind, verdict
 
 # A name and what stands under it.
@@ -21,20 +18,6 @@ Column = tuple[str, list[str]]
 GAP = 3  # between two columns
 SETTING = 24  # room that a setting asks for at most
 STYLES = {"paper": "", "added": "magenta", "cache": "bold"}
-
-
-@contextmanager
-def bar(console: Console, title: str) -> Iterator[Watch]:
-    """A progress bar with the time left; it goes away when the study ends."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(title, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def tables(result: Result) -> Group:

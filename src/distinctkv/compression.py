@@ -20,7 +20,11 @@ from .extras import install
 MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 
 
-class DamagedFileError(ValueError):
+class SourceError(ValueError):
+    """An input that cannot be read."""
+
+
+class DamagedFileError(SourceError):
     """Compressed data that cannot be decompressed."""
 
 

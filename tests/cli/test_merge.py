@@ -69,11 +69,11 @@ def test_deduplicators_become_one(tmp_path):
 
 
 def test_a_state_in_use_is_not_written(tmp_path):
-    from distinctkv.cli.locking import alone
+    from distinctkv.cli.io import lock_state
 
     paths = parts(tmp_path, lambda _: Deduplicator())
     held = paths[0].read_bytes()
-    with alone(paths[0]):
+    with lock_state(paths[0]):
         answer = merge(*paths, "-o", paths[0])
         assert merge(*paths, "-o", tmp_path / "whole").exit_code == 0  # reading does no harm
     assert answer.exit_code == 1

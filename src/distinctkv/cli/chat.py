@@ -17,9 +17,8 @@ from ..extras import install
 from . import chat_model, chat_text, chat_turns
 from .chat_progress import status
 from .chat_sizes import BUDGET, KEPT, THRESHOLD
+from .io import lock_state, standard_output
 from .kinds import TALK, kind_of
-from .locking import alone
-from .stopping import quiet_pipe
 
 if TYPE_CHECKING:
     from ..hf.talk import Talk
@@ -86,7 +85,7 @@ def command(
     rest = _check(state if begun else None, given, chunk)
     chat_model.check(model)
     text = None if context is None else chat_text.context(context)
-    with quiet_pipe(), told(), alone(state):
+    with standard_output(), told(), lock_state(state):
         if text is not None or begun:
             click.echo(f"loading {model}", err=True)
         talk = _begin(model, state if begun else None, size, careful)

@@ -14,7 +14,7 @@ import click
 
 from . import chat_text
 from .chat_progress import bar, status
-from .stopping import Stop
+from .io import Stop
 
 if TYPE_CHECKING:
     from ..hf.talk import Talk

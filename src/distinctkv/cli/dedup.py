@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from . import inputs
-from .locking import alone, lock_of
-from .stopping import Stop, quiet_pipe
+from .io import (
+    STATE,
+    Stop,
+    file_errors,
+    input_paths,
+    lock_path,
+    lock_state,
+    standard_output,
+)
 
 if TYPE_CHECKING:
     from ..dedup.deduplicator import Deduplicator
@@ -61,7 +68,7 @@ FORMS = ("auto", "text", "jsonl", "csv", "parquet")
 )
 @click.option(
     "--state",
-    type=inputs.STATE,
+    type=STATE,
     metavar="PATH",
     help="Go on from this file, and keep it up to date: later files are compared with earlier.",
 )
@@ -93,10 +100,10 @@ def command(
     from . import deduping
 
     start = perf_counter()
-    paths = inputs.named(files)
+    paths = input_paths(files)
     output = None if output == Path("-") else output
     _check_output(output, [*paths, *([str(state)] if state else [])], state)
-    with Stop() as stop, quiet_pipe(), inputs.told(), alone(state):
+    with Stop() as stop, standard_output(), file_errors(), lock_state(state):
         form = _form(paths, field, state) if form == "auto" else form
         _check_form(form, field, state, output, paths)
         if form != "text" and header not in (None, "none"):
@@ -225,7 +232,7 @@ def _check_output(output: Path | None, paths: list[str], state: Path | None) -> 
             "a pipe or device cannot be cut back to what the state says; name a file",
             param_hint="--output",
         )
-    if os.path.realpath(output) in (os.path.realpath(state), str(lock_of(state))):
+    if os.path.realpath(output) in (os.path.realpath(state), str(lock_path(state))):
         raise click.BadParameter(
             f"{output} is the state's own, or its lock; name another", param_hint="--output"
         )

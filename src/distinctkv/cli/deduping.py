@@ -6,14 +6,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from . import inputs
+from .io import progress, total_size, valid
 
 if TYPE_CHECKING:
     from ..dedup.forms import Raw
@@ -143,8 +143,6 @@ def _why(content: object, verdict: Verdict, place: dict[str, Any]) -> dict[str, 
 
 
 def _short(content: object) -> str | None:
-    from ..logs.listing import valid
-
     return valid(content[:SHOWN]) if isinstance(content, str) else None
 
 
@@ -217,16 +215,11 @@ def _begin(file: BinaryIO, output: Path, job: Job) -> None:
 @contextmanager
 def _bar(job: Job | Tables, paths: list[str]) -> Iterator[Callable[[], None]]:
     """A progress bar by bytes, on standard error, if that is a terminal and the output is not."""
-    if sys.stderr is None or not sys.stderr.isatty() or sys.stdout.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    with nullcontext() if sys.stdout.isatty() else progress("dedup", total_size(paths)) as update:
 
-    said = TextColumn("{task.fields[records]:,} records, {task.fields[kept]:,} kept")
-    columns = (TextColumn("dedup"), BarColumn(), DownloadColumn(), said, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=inputs.size(paths), records=0, kept=0)
-        yield lambda: progress.update(
-            task, completed=job.read, records=job.tally.records, kept=job.tally.kept
-        )
+        def advance() -> None:
+            if update is not None:
+                tally = job.tally
+                update(job.read, text=f"{tally.records:,} records, {tally.kept:,} kept")
+
+        yield advance

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from . import inputs, kinds
-from .stopping import quiet_pipe
+from . import kinds
+from .io import file_errors, standard_output, valid, visible
 
 FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 SHOWN = 5  # of the most frequent things
@@ -27,7 +27,7 @@ def command(file: Path, as_json: bool, every: bool) -> None:
 
     The whole file is checked; one that is damaged, or no snapshot, is refused.
     """
-    with inputs.told():
+    with file_errors():
         kind, version = kinds.kind_of(file)
         held = kinds.load(file, kind)
     found: dict[str, Any] = {
@@ -46,7 +46,7 @@ def command(file: Path, as_json: bool, every: bool) -> None:
     found |= tell.get(kind, _other)(held)
     tensors = kinds.tensors(file)
     found["tensors"] = tensors if every else len(tensors)
-    with quiet_pipe():
+    with standard_output():
         if as_json:
             click.echo(json.dumps(found, default=str))
         else:
@@ -182,16 +182,12 @@ def _limit(number: float) -> float | None:
 
 
 def _text(record: Any) -> str | None:  # noqa: ANN401
-    from ..logs.listing import valid
-
     if isinstance(record, dict):
         record = json.dumps(record, ensure_ascii=False)
     return valid(record[:LONG]) if isinstance(record, str) else None
 
 
 def _print(found: dict[str, Any]) -> None:
-    from ..logs.listing import visible
-
     for name, value in found.items():
         if isinstance(value, list | dict) and value:
             click.echo(f"{name}:")

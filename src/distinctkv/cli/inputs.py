@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .stopping import Stop
+from .io import STATE, Stop
 
 if TYPE_CHECKING:
     from ..logs.headers import Header
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from ..policy import Concentration
 
 Command = Callable[..., None]
-STATE = click.Path(dir_okay=False, writable=True, path_type=Path)
 CELL = 1 << 20  # bytes of text that are read, and then parsed, at a time
 OPTIONS: tuple[Any, ...] = (
     click.option(
@@ -67,27 +64,6 @@ def shared(command: Command) -> Command:
     return command
 
 
-def named(paths: Sequence[str]) -> list[str]:
-    """Files to read; standard input if there are none, and something is there."""
-    if not paths and sys.stdin is not None and sys.stdin.isatty():
-        raise click.UsageError("name a file to read, or - for standard input")
-    for path in paths:
-        if path != "-" and not os.path.exists(path):
-            raise click.BadParameter(f"there is no file {path}", param_hint="FILE")
-        if path != "-" and os.path.isdir(path):
-            raise click.BadParameter(f"{path} is a folder; name a file in it", param_hint="FILE")
-        if path != "-" and not os.access(path, os.R_OK):
-            raise click.ClickException(f"{path} may not be read by you")
-    return [*paths] or ["-"]
-
-
-def size(paths: Sequence[str]) -> int | None:
-    """Bytes in all files; None if it cannot be known."""
-    if not all(map(os.path.isfile, paths)):
-        return None
-    return sum(map(os.path.getsize, paths))
-
-
 @contextmanager
 def served(job: Job, port: int | None) -> Iterator[Callable[[], None]]:
     """What to call when there are new numbers to serve; nothing if no port is given."""
@@ -111,18 +87,6 @@ def served(job: Job, port: int | None) -> Iterator[Callable[[], None]]:
         yield publish
     finally:
         metrics.close()
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """Say in a line what is wrong with a file."""
-    from ..logs.unpacking import SourceError
-    from ..snapshot import SnapshotError
-
-    try:
-        yield
-    except (SnapshotError, SourceError) as error:
-        raise click.ClickException(str(error)) from error
 
 
 def begin(

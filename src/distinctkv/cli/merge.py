@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from . import inputs, kinds
+from . import kinds
 from .info import FILE
-from .locking import alone
+from .io import STATE, file_errors, lock_state
 
 
 @click.command("merge", short_help="Merge snapshots of one kind.")
@@ -17,7 +17,7 @@ from .locking import alone
 @click.option(
     "-o",
     "--output",
-    type=inputs.STATE,
+    type=STATE,
     required=True,
     metavar="PATH",
     help="The merged snapshot; not one that a run is using.",
@@ -34,7 +34,7 @@ def command(files: tuple[Path, ...], output: Path) -> None:
     if not output.parent.is_dir():
         raise click.BadParameter(f"there is no folder {output.parent}", param_hint="--output")
     lockable = output.is_file() or not output.exists()  # saving refuses what else there is
-    with inputs.told(), alone(output if lockable else None):
+    with file_errors(), lock_state(output if lockable else None):
         kind = _one_kind(files)
         whole = kinds.load(files[0], kind)
         for file in files[1:]:

@@ -9,8 +9,7 @@ from time import perf_counter
 import click
 
 from . import inputs
-from .locking import alone
-from .stopping import Stop, quiet_pipe
+from .io import Stop, file_errors, input_paths, lock_state, progress, standard_output, total_size
 
 
 @click.command("parse")
@@ -46,17 +45,18 @@ def command(
     if follow and len(files) > 1:
         raise click.UsageError(f"only one file can be followed, got {len(files)}")
     start = perf_counter()
-    paths = inputs.named(files)
-    with Stop() as stop, quiet_pipe(), inputs.told(), alone(state):
+    paths = input_paths(files)
+    with Stop() as stop, standard_output(), file_errors(), lock_state(state):
         job = inputs.begin(
             paths, header, state, budget, gain, follow=follow, stop=stop, cell=inputs.CELL
         )
         before = job.parser.seen
-        with inputs.served(job, metrics) as publish, telling.bar(job, paths) as advance:
+        with inputs.served(job, metrics) as publish, progress("parse", total_size(paths)) as update:
             for batch in job:
                 job.take(batch)
                 publish()
-                advance()
+                text = f"{job.parser.seen:,} lines, {len(job.parser):,} templates"
+                update(job.feed.passed, text=text)
         job.save()
         found = listing(job)
         telling.say(job, len(found), job.parser.seen - before, perf_counter() - start)

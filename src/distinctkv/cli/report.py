@@ -16,9 +16,10 @@ from reproduction.report.picture import Picture
 from .. import __version__, snapshot
 from ..logs.history import Sample
 from ..logs.job import Job
-from ..logs.listing import listing, visible
+from ..logs.listing import listing
 from ..logs.novelties import Novelty
 from ..logs.splitting import ODD
+from .io import visible
 
 BINS = 48  # bars of the timeline
 ROWS = 1000  # templates in the table

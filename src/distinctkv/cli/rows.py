@@ -7,8 +7,9 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, fields
-from io import TextIOWrapper
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
+
+from .io import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,12 +30,12 @@ def write_json(found: Sequence[Row]) -> None:
             held[name] = held[name] or None
             if not timed:
                 del held[name]
-        out().write(json.dumps(held, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(held, ensure_ascii=False) + "\n")
 
 
 def write_csv(found: Iterable[Row]) -> None:
     """A table for other programs, with the first of the examples; text is never a formula."""
-    writer = csv.writer(out(), lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer = csv.writer(sys.stdout, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     from ..logs.listing import Row
 
     writer.writerow([*(field.name for field in fields(Row)[:-1]), "example"])
@@ -52,8 +53,6 @@ def table(found: Sequence[Row], width: int) -> Table:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
-
-    from ..logs.listing import visible
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     made.add_column("count", justify="right", no_wrap=True)
@@ -80,15 +79,6 @@ def styled(template: str) -> Text:
     """A template with its values in a colour of their own."""
     from rich.text import Text
 
-    from ..logs.listing import visible
-
     text = Text(visible(template) or "(empty)", overflow="fold")
     text.highlight_regex(r"<\*>", "cyan")
     return text
-
-
-def out() -> TextIO:
-    """Standard output, in UTF-8 whatever the terminal is set to."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
-    return sys.stdout

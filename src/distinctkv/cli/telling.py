@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from . import inputs, rows
+from . import rows
 
 if TYPE_CHECKING:
     from ..logs.job import Job
     from ..logs.listing import Row
 
 ROWS = 40  # of a table, if not asked for more
-
-
-@contextmanager
-def bar(job: Job, paths: list[str]) -> Iterator[Callable[[], None]]:
-    """A progress bar by bytes, on standard error, if that is a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TextColumn("{task.fields[lines]:,} lines, {task.fields[templates]:,} templates"),
-        TimeRemainingColumn(),
-    )
-    total = inputs.size(paths)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("parse", total=total, lines=0, templates=0)
-
-        def advance() -> None:
-            lines, templates = job.parser.seen, len(job.parser)
-            progress.update(task, completed=job.feed.passed, lines=lines, templates=templates)
-
-        yield advance
 
 
 def say(job: Job, templates: int, lines: int, seconds: float) -> None:
@@ -105,7 +70,7 @@ def show(found: Sequence[Row], top: int | None) -> None:
     from rich.console import Console
 
     shown = found[: top or ROWS]
-    console = Console(file=rows.out(), highlight=False)
+    console = Console(highlight=False)
     console.print(rows.table(shown, console.width))
     if len(shown) < len(found):
         click.echo(f"{len(found) - len(shown):,} more templates; --top {len(found)} shows them all")

@@ -14,9 +14,10 @@ from rich.text import Text
 
 from ..logs.history import Sample
 from ..logs.job import Job
-from ..logs.listing import Row, listing, visible
+from ..logs.listing import Row, listing
 from ..logs.novelties import Novelty
-from .rows import out, styled
+from .io import visible
+from .rows import styled
 
 BARS = "▁▂▃▄▅▆▇█"
 REFRESH = 0.25  # seconds
@@ -57,7 +58,7 @@ class View:
         self._marks = deque([(monotonic(), job.parser.seen)])
         self._top: list[Row] = []
         self._next_top = self._next = 0.0
-        console = console or Console(file=out())
+        console = console or Console()
         self._live = Live(self, console=console, auto_refresh=False, vertical_overflow="crop")
 
     def __enter__(self) -> View:

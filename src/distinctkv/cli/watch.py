@@ -16,9 +16,7 @@ import click
 from reproduction.__main__ import need_report
 
 from . import inputs
-from .locking import alone
-from .rows import out
-from .stopping import Stop, quiet_pipe
+from .io import Stop, file_errors, input_paths, lock_state, standard_output
 
 if TYPE_CHECKING:
     from ..logs.job import Job
@@ -61,8 +59,8 @@ def command(
     _check(report)
     start = perf_counter()
     newest: deque[Novelty] = deque(maxlen=NEWEST)
-    paths = inputs.named([file] if file else [])
-    with Stop() as stop, quiet_pipe(), inputs.told(), alone(state):
+    paths = input_paths([file] if file else [])
+    with Stop() as stop, standard_output(), file_errors(), lock_state(state):
         job = inputs.begin(paths, header, state, budget, gain, follow=follow, stop=stop, cell=CELL)
         before, due = job.parser.seen, monotonic() + REPORT
         screen = View(job) if sys.stdout.isatty() and not alert else Alerts()
@@ -101,9 +99,9 @@ class Alerts(AbstractContextManager["Alerts"]):
     def show(self, found: Sequence[Novelty]) -> None:
         """Print them, and let them go at once."""
         for novelty in found:
-            out().write(json.dumps(novelty._asdict(), ensure_ascii=False) + "\n")
+            sys.stdout.write(json.dumps(novelty._asdict(), ensure_ascii=False) + "\n")
         if found:
-            out().flush()
+            sys.stdout.flush()
 
 
 def write(job: Job, newest: Sequence[Novelty], path: Path) -> None:

@@ -51,24 +51,3 @@ def listing(job: Job) -> list[Row]:
         if template.count
     ]
     return sorted(found, key=lambda row: (-row.count, row.id))
-
-
-def visible(text: str) -> str:
-    r"""Text that cannot speak to a terminal: control characters are spelt out.
-
-    >>> visible("red \x1b[31m and\ttab")
-    'red \\x1b[31m and tab'
-    """
-    if text.isprintable():
-        return text
-    text = text.replace("\t", " ")
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def valid(text: str) -> str:
-    r"""Text that UTF-8 can hold: a lone surrogate, which stands for a wrong byte, becomes U+FFFD.
-
-    >>> valid("caf\udce9")
-    'caf\ufffd'
-    """
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

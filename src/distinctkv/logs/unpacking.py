@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
+from ..compression import SourceError as SourceError
 from ..extras import install
 
 PIECE = 1 << 16  # bytes read at once where it is not known how many are there
@@ -21,10 +22,6 @@ class Readable(Protocol):
 
     def read(self, n: int, /) -> bytes:
         """Some bytes."""
-
-
-class SourceError(ValueError):
-    """An input that cannot be read, and what to do about it."""
 
 
 class Peeked:

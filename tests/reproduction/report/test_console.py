@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from reproduction.report.console import bar, tables
+from reproduction.report.console import tables
 
 
 def shown(result, width=80):
@@ -40,13 +40,6 @@ def test_a_long_name_gives_way_to_the_numbers(make_result):
 
 def test_brackets_in_a_name_are_shown(result):
     assert "Heavy [bold]" in shown(result)
-
-
-def test_a_bar_takes_progress():
-    console = Console(file=io.StringIO())
-    with bar(console, "recall") as progress:
-        progress(1, 2)
-        progress(2, 2)
 
 
 def test_an_added_row_that_is_judged_shows_its_verdict(result):
