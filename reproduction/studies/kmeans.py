@@ -1,16 +1,15 @@
 """The paper's comparison with offline clustering: recall against the number of slots, M.
 
-k-means groups the keys of a whole stream into M, and a query is read over the means. The paper says
-neither how it starts nor how often; one start at random tokens gives its number. We add the usual
-start (k-means++) and ten tries, of which the closest fit counts, the default of many libraries.
-
-The stream is that of study ``recall``, and every item is asked for once, as in ``frontier``.
+k-means groups the keys of a whole stream into M groups, and a query is read over their means. The
+paper says neither how it starts nor how often; one start at random tokens gives its number. We add
+the usual start (k-means++) and ten tries, of which the fit with the smallest error counts, the
+default of many libraries. The stream is that of study ``recall``, with a query for every item.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from time import perf_counter
 
 from distinctkv.cache import Cache
@@ -19,7 +18,8 @@ from distinctkv.rule import Floats
 
 from ..baselines import KMeans, lloyd
 from ..data import RecallTask
-from .result import Measure, Result, Role, Row, Setting
+from .findings import paragraphs
+from .result import Result, Role, Row, Setting
 from .shelf import conclude
 from .study import FULL, Progress, Scale, silent
 from .sweep import CACHE, TAUS, Curve, Method, comma_list, compare, every_item
@@ -38,7 +38,6 @@ EPISODES = 50
 SIZES = (16, 32, 48, 64, 80, 96, 128)
 TAU = 0.3
 SHOWN = (16, 48, 80)
-PEAKS = (("random", TASK.n_items), ("dp", TAU))
 
 
 def _fit(name: str, label: str, start: lloyd.Start, tries: int, role: Role = "added") -> Method:
@@ -82,12 +81,13 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     started = perf_counter()
     methods = (*FITS, MEAN, CACHE)
     curves = compare(methods, every_item(TASK), seeds, scale.of(EPISODES), progress)
+    rows = (*point_rows(curves), *size_rows(curves))
     result = Result(
         study="kmeans",
         title=TITLE,
         question=QUESTION,
-        reading=reading(curves),
-        rows=(*point_rows(curves), *size_rows(curves)),
+        reading=paragraphs("kmeans", rows, items=TASK.n_items),
+        rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),
         series=tuple(curve.series("slots") for curve in curves.values()),
@@ -104,47 +104,14 @@ def point_rows(curves: Curves) -> Iterator[Row]:
 
 
 def size_rows(curves: Curves) -> Iterator[Row]:
-    """Below and above K; the cache on the lines between its thresholds."""
+    """Below and above K; the cache is interpolated between its thresholds."""
     for curve in curves.values():
-        sweep = curve.method
-        recalls = {f"M={size}": Measure.of(recall_at(curve, size).tolist()) for size in SHOWN}
-        yield Row(sweep.name, sweep.label, recalls, "", sweep.role, "sizes")
+        recalls = {f"M={size}": recall_at(curve, size) for size in SHOWN}
+        yield replace(curve.method, setting="").row(recalls, "sizes")
 
 
 def recall_at(curve: Curve, size: int) -> Floats:
-    """Recall at M as k-means is told it, or of the cache at as many slots, for each seed."""
+    """Recall of k-means that is told M, or of the cache at as many slots, for each seed."""
     if curve.method in FITS:
-        found: Floats = curve.found["recall"][SIZES.index(size)]
-        return found
+        return curve.scores("recall", size)
     return curve.at(size)
-
-
-def reading(curves: Curves) -> tuple[str, ...]:
-    """What the numbers say, and what they do not."""
-
-    def recall(name: str, size: int = TASK.n_items) -> str:
-        return f"{recall_at(curves[name], size).mean():.3f}"
-
-    few, many = SHOWN[0], SHOWN[-1]
-    peak = [curves[name].mean("peak", size) for name, size in PEAKS]
-    return (
-        f"Started once at random tokens, k-means recalls {recall('random')} from {TASK.n_items} "
-        f"slots, where the paper has .81; the cache recalls {recall('dp')}.",
-        f"The start is worth {gap(curves, 'spread', 'random'):+.3f}: k-means++ recalls "
-        f"{recall('spread')}, and the closest of ten such fits {recall('spread_10')}, "
-        f"{gap(curves, 'spread_10', 'dp'):+.3f} beside the cache; the closest of ten that start at "
-        f"random {recall('random_10')}. With {many} slots one fit of k-means++ recalls "
-        f"{recall('spread', many)}.",
-        "What sets the cache apart is what it does without. k-means has to be told M, and holds "
-        f"every token until it has seen the last, {peak[0]:.0f} here. The cache held "
-        f"{peak[1]:.1f} slots at most, and could have been read at any time.",
-        f"With {few} slots, fewer than items, k-means++ recalls {recall('spread', few)} and the "
-        f"cache {recall('dp', few)}, {gap(curves, 'spread', 'dp', few):+.3f}. There a slot stands "
-        "for several items: k-means gives it the mean of their values, the cache the first. A "
-        f"cache that averages values recalls {recall('dp_mean', few)}.",
-    )
-
-
-def gap(curves: Curves, one: str, other: str, size: int = TASK.n_items) -> float:
-    """Recall of one less that of another, at as many slots."""
-    return float((recall_at(curves[one], size) - recall_at(curves[other], size)).mean())
