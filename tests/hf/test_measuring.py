@@ -75,3 +75,13 @@ def test_fewer_directions_than_numbers_in_a_key_are_enough(seed, text, device, l
     cache = distinct_cache(model, 1.0)
     model(text[:, :length].to(device), past_key_values=cache)
     assert cache.n_slots(0) > 0
+
+
+def test_queries_of_many_short_passes_wait_only_within_the_bound(tiny, text, monkeypatch):
+    one_pass = len(tiny.model.layers) * 4 * 8 * 4  # layers, query heads, numbers, bytes
+    monkeypatch.setattr(measuring, "WAIT", 4 * one_pass)
+    cache = distinct_cache(tiny, 1.0, recent=200)
+    for token in text[:, :12].split(1, dim=1):
+        tiny(token, past_key_values=cache)
+        waiting = sum(query.nbytes for layer in cache.layers for query in layer.asked)
+        assert waiting <= 4 * one_pass

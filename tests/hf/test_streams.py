@@ -229,6 +229,25 @@ def test_a_pass_that_was_cut_short_is_noticed(seed, text):
     model(text, past_key_values=cache)
 
 
+@pytest.mark.parametrize("attention", ["stock", "read"])
+def test_an_error_in_the_first_attention_marks_the_cache(seed, text, monkeypatch, attention):
+    model = build(seed)
+    cache = distinct_cache(model, 1.0)
+    if attention == "read":  # from the second pass on slots are read
+        model(text, past_key_values=cache)
+
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"distinctkv.hf.cache.{attention}", fail)
+        with pytest.raises(torch.OutOfMemoryError):
+            model(text, past_key_values=cache)
+    for use in (lambda: model(text[:, :1], past_key_values=cache), cache.summary):
+        with pytest.raises(BrokenForwardError, match="cut short"):
+            use()
+
+
 def test_a_pass_that_was_cut_short_while_merging_leaves_nothing_to_use(
     seed, text, tmp_path, monkeypatch
 ):

@@ -9,7 +9,7 @@ from distinctkv.hf.figure import draw
 
 
 def test_full_is_what_a_dynamic_cache_holds(tiny, text):
-    plain, cache = DynamicCache(), distinct_cache(tiny, 1.0)
+    plain, cache = DynamicCache(), distinct_cache(tiny, 4.0)
     tiny(text, past_key_values=plain)
     tiny(text, past_key_values=cache)
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in plain.layers)

@@ -42,7 +42,8 @@ class DistinctCache(Moving):
     ) -> None:
         usage = plan.surprise is not None
         layers = [
-            DistinctLayer(anatomy.rotary, usage=usage, trace=trace) for _ in anatomy.attentions
+            DistinctLayer(anatomy.rotary, usage=usage, trace=trace, recent=plan.most)
+            for _ in anatomy.attentions
         ]
         super().__init__(layers=layers)
         self.anatomy, self.plan, self.metric = anatomy, plan, metric
@@ -138,11 +139,10 @@ class DistinctCache(Moving):
             if watches:
                 logs = known[1] if known else None
                 self._weigh(layer, query, keys, window.real, arrival, scaling, logs)
-            self.cut = True
             layer.put(keys, values, window)
             if self.metric is None or self.observes:
                 layer.ask(query, scaling)
-                if self.observes or not may_wait(query, len(self.layers)):
+                if self.observes or not may_wait(layer.asked, len(self.layers)):
                     layer.measure()
             if index == len(self.layers) - 1:
                 self.counts = None

@@ -93,6 +93,7 @@ def admit(
         check_causal(cache.anatomy.config, *cache.anatomy.attentions)
         check_whole(cache)
         cache.arrival = _arrive(cache, layer, key, positions, mask)
+        cache.cut = True  # its tokens are counted: an error from here on leaves layers apart
         cache.window = layer.grow(cache.arrival)
     arrival = cache.arrival
     if arrival is None or layer.seen != arrival.seen:

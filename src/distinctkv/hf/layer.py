@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicLayer
 
 from . import masking
 from .errors import CropError
-from .measuring import measure
+from .measuring import measure, moments_of
 from .metric import Moments
 from .rotary import Rotary
 from .slots import Slots
@@ -27,9 +27,11 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
 
     is_croppable = True
 
-    def __init__(self, rotary: Rotary, *, usage: bool = False, trace: bool = False) -> None:
+    def __init__(
+        self, rotary: Rotary, *, usage: bool = False, trace: bool = False, recent: int = 32
+    ) -> None:
         super().__init__()
-        self.rotary, self.usage, self.trace = rotary, usage, trace
+        self.rotary, self.usage, self.trace, self.recent = rotary, usage, trace, recent
         self.clear()
 
     def clear(self) -> None:
@@ -43,6 +45,7 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
         self.positions: Tensor | None = None  # (B, R)
         self.real: Tensor | None = None  # (B, R)
         self.asked: list[Tensor] = []  # queries of the newest tokens, not measured yet
+        self.measured: Tensor | None = None  # (B, H G, M, D), those before them, which crop needs
         self.scaling = 1.0  # of their logits
         self.got: Tensor | None = None  # (B, H, R), attention, where tokens are weighed by it
         self.owner: Tensor | None = None  # (B, H, tokens absorbed), the slot of each token
@@ -91,7 +94,7 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
                 f"{remove} tokens cannot be taken back: the {self.seen - outside} before the last "
                 f"{outside} are slots now; crop fewer, or make the cache with a larger recent"
             )
-        del self.asked[max(len(self.asked) - remove, 0) :]
+        self._crop_queries(remove)
         left = slice(outside - remove)
         self.keys, self.values = self.keys[:, :, left].clone(), self.values[:, :, left].clone()
         if self.positions is not None and self.real is not None:
@@ -102,13 +105,28 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
                 self.got = self.got[..., left] * (self.asking().float() / before)[:, None]
         self.seen -= remove
 
+    def _crop_queries(self, remove: int) -> None:
+        """Take the newest queries back, those that are in the moments already too."""
+        waiting = sum(query.shape[2] for query in self.asked)
+        if waiting > remove:
+            queries = torch.cat(self.asked, 2)[:, :, : waiting - remove]
+            self.asked = list(torch.split(queries, 1, 2))
+            return
+        self.asked = []
+        gone, known = remove - waiting, self.measured
+        if gone and known is not None and self.moments is not None:
+            n, stop = min(gone, known.shape[2]), self.outside - waiting
+            dropped = known[:, :, known.shape[2] - n :]
+            self.moments = self.moments.minus(moments_of(self, dropped, slice(stop - n, stop)))
+            self.measured = known[:, :, : known.shape[2] - n].clone()
+
     def select(self, streams: Tensor) -> None:
         """Keep, repeat or reorder streams."""
         if not self.is_initialized:
             return
         self.measure()
         streams = streams.to(self.keys.device)
-        for name in ("keys", "values", "positions", "real", "got", "owner"):
+        for name in ("keys", "values", "positions", "real", "got", "owner", "measured"):
             tensor = getattr(self, name)
             if tensor is not None:
                 setattr(self, name, tensor[streams])
@@ -172,6 +190,15 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
     def measure(self) -> None:
         """Add the queries that wait, and the values beside them, to the moments."""
         measure([self])
+
+    def keep_measured(self, queries: Tensor) -> None:
+        """Hold the measured queries (B, H G, L, D) of the newest tokens, for `crop`."""
+        if self.recent == 0:
+            return
+        newest = queries[:, :, -self.recent :]
+        if self.measured is not None and newest.shape[2] < self.recent:
+            newest = torch.cat((self.measured, newest), 2)[:, :, -self.recent :]
+        self.measured = _own(newest)
 
     def attend(self, got: Tensor) -> None:
         """Add to the attention that the tokens of the window, (B, H, R), have got."""

@@ -26,9 +26,10 @@ MOST, MOST_ELSEWHERE = 2**23, 2**30
 WAIT, WAIT_ELSEWHERE = 2**22, 2**29
 
 
-def may_wait(query: Tensor, n_layers: int) -> bool:
-    """Whether the queries of all layers of this pass may be held until its end."""
-    return query.nbytes * n_layers <= (WAIT if query.is_cpu else WAIT_ELSEWHERE)
+def may_wait(queries: Sequence[Tensor], n_layers: int) -> bool:
+    """Whether all layers may hold as many queries as wait in one, of this and earlier passes."""
+    waiting = n_layers * sum(query.nbytes for query in queries)
+    return waiting <= (WAIT if queries[0].is_cpu else WAIT_ELSEWHERE)
 
 
 def measure(layers: Sequence[DistinctLayer]) -> None:
@@ -66,6 +67,17 @@ def _measure(layers: Sequence[DistinctLayer]) -> None:
         here = Moments(query_sums, value_sums, found.count)
         layer.moments = here if layer.moments is None else layer.moments.plus(here)
         layer.asked = []
+    for layer, query in zip(layers, queries, strict=True):
+        layer.keep_measured(query)
+
+
+def moments_of(layer: DistinctLayer, queries: Tensor, columns: slice) -> Moments:
+    """Moments of (B, H G, L, D) queries and the values of some columns of a layer's window."""
+    assert layer.positions is not None
+    assert layer.real is not None
+    where = layer.positions[:, columns], layer.real[:, columns]
+    found = _moments([queries], [layer.values[:, :, columns]], layer.rotary, *where, layer.scaling)
+    return Moments(found.queries[0], found.values[0], found.count)
 
 
 def _moments(

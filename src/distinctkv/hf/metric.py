@@ -102,6 +102,11 @@ class Moments:
         queries, values = self.queries + other.queries, self.values + other.values
         return Moments(queries, values, self.count + other.count)
 
+    def minus(self, other: Moments) -> Moments:
+        """These without the others, which are part of them."""
+        queries, values = self.queries - other.queries, self.values - other.values
+        return Moments(queries, values, self.count - other.count)
+
     def select(self, streams: Tensor) -> None:
         """Keep, repeat or reorder streams."""
         self.queries, self.values = self.queries[streams], self.values[streams]

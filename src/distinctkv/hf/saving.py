@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .cache import DistinctCache
 
 KIND = "language model cache"
-WINDOW = ("keys", "values", "positions", "real", "got", "owner")
+WINDOW = ("keys", "values", "positions", "real", "got", "owner", "measured")
 MOMENTS = ("queries", "values", "count")
 
 
@@ -47,6 +47,7 @@ def save(cache: DistinctCache, path: str | os.PathLike[str]) -> None:
         "seen": cache.get_seq_length(),
         "stretch": cache.anatomy.rotary.stretch,
         "trace": cache.layers[0].trace,
+        "scaling": [layer.scaling for layer in cache.layers],
         "thresholds": cache.sizing.thresholds,
         "temperatures": cache.sizing.temperatures,
         "types": {name: str(tensor.dtype).split(".")[1] for name, tensor in tensors.items()},
@@ -72,6 +73,7 @@ def load(path: str | os.PathLike[str], model: PreTrainedModel) -> DistinctCache:
         prefix = f"{index}."
         mine = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         _fill(layer, {name: part.to(device) for name, part in mine.items()}, state["seen"])
+        layer.scaling = state["scaling"][index]
     if "pads" in tensors:
         device = cache.layers[0].keys.device
         pads, last = tensors["pads"].to(device), tensors["last"].to(device)

@@ -100,8 +100,9 @@ class Learner:
             )
         self.model, self.asked = model, asked
         # A graph reads the rate where it lies, so on a GPU it is a tensor.
-        there = next(model.parameters()).is_cuda
-        rate = torch.zeros((), device="cuda") if there else 0.0
+        first = next(model.parameters())
+        there = first.is_cuda
+        rate = torch.zeros((), device=first.device) if there else 0.0
         self.optimiser = torch.optim.AdamW(
             _groups(model), rate, betas=(0.9, 0.95), fused=True, capturable=there
         )
