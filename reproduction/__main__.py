@@ -1,28 +1,47 @@
-"""``distinctkv reproduce``: run the studies, print their tables, write the report."""
+"""``python -m reproduction``: run the studies, print their tables, write the report."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console
 
 from distinctkv.cli.io import progress, standard_output
 from distinctkv.extras import install
 
-if TYPE_CHECKING:
-    from .studies.result import Result
-    from .studies.study import Scale
+from . import studies
+from .data import DataDamaged
+from .result import Result
+from .studies import runner
 
 FOLDER = click.Path(file_okay=False, writable=True, path_type=Path)
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
-@click.command("reproduce", short_help="Measure the paper's tables again.")
+def _named(context: click.Context, option: click.Parameter, only: tuple[str, ...]) -> list[str]:
+    """The studies to run, in the order given; all of them by default."""
+    names = [name.strip() for given in only for name in given.split(",") if name.strip()]
+    known = ", ".join(studies.NAMES)
+    unknown = [name for name in names if name not in studies.NAMES]
+    if unknown:
+        raise click.BadParameter(f"there is no study {unknown[0]!r}; there are {known}")
+    if only and not names:
+        raise click.BadParameter(f"names no study; there are {known}")
+    return list(dict.fromkeys(names or studies.NAMES))
+
+
+@click.command("reproduction")
 @click.option(
-    "--only", metavar="NAME[,NAME]", multiple=True, help="Run these studies (repeatable)."
+    "--only",
+    "names",
+    metavar="NAME[,NAME]",
+    multiple=True,
+    callback=_named,
+    help="Run these studies (repeatable).",
 )
 @click.option("--full/--quick", default=False, help="The paper's size, or a fifth of it (default).")
 @click.option("--out", type=FOLDER, default=Path("out"), show_default=True, metavar="DIR")
@@ -33,14 +52,14 @@ FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
     show_default=True,
     help="At most so many; long studies use fewer, most of all in a quick run, and say so.",
 )
-@click.option("--list", "listing", is_flag=True, help="Name the studies and stop.")
-@click.option("--again", is_flag=True, help="Run even what is already in the folder.")
+@click.option("--list", "listing", is_flag=True, help="List the studies and stop.")
+@click.option("--again", is_flag=True, help="Run studies again whose results are in the folder.")
 @click.option(
     "--figure", type=FILE, metavar="PATH", help="Also write the first figure as an SVG file."
 )
 @standard_output()
 def command(
-    only: tuple[str, ...],
+    names: list[str],
     full: bool,
     out: Path,
     seeds: int,
@@ -50,106 +69,89 @@ def command(
 ) -> None:
     """Measure the paper's tables again, and say which of its claims hold.
 
-    Prints a table per study and writes DIR/STUDY.json and DIR/report.html. Studies already
-    there, from the same code and settings, are not run again. Exits with 0 unless a claim that we
-    say holds does not, or one that we contest is neither the paper's number nor ours.
+    Prints a table per study and writes DIR/STUDY.json and DIR/report.html; with --full into
+    DIR/full. A study is not run again if its result is there, from the same code and settings. Exit
+    status 1 if a claim marked as reproduced is outside its tolerance, or one that we contest is
+    neither the paper's number nor ours.
 
-    Studies of real streams use those that are on this machine and fetch none (distinctkv data).
-    Where one is absent its claims are told as not measured, and change no exit code.
+    Studies of real streams use those on this machine and download none (python -m
+    reproduction.data). Claims on missing data are listed as not measured; they do not change the
+    exit status.
     """
-    from . import studies
-    from .studies.study import FULL, QUICK
-
     if listing:
-        width = max(12, *map(len, studies.NAMES))
         for name in studies.NAMES:
-            click.echo(f"{name:{width}} {studies.load(name).TITLE}")
+            click.echo(f"{name:{max(map(len, studies.NAMES))}} {studies.load(name).TITLE}")
         return
-    asked = [name.strip() for given in only for name in given.split(",") if name.strip()]
-    unknown = [name for name in asked if name not in studies.NAMES]
-    if unknown:
-        raise click.BadParameter(
-            f"there is no study {unknown[0]!r}; there are {', '.join(studies.NAMES)}",
-            param_hint="--only",
-        )
-    if only and not asked:
-        raise click.BadParameter(
-            f"names no study; there are {', '.join(studies.NAMES)}", param_hint="--only"
-        )
-    if figure and not (figure.resolve().parent == out.resolve() or figure.parent.is_dir()):
+    folder = out / "full" if full else out
+    if figure and not (figure.resolve().parent == folder.resolve() or figure.parent.is_dir()):
         raise click.BadParameter(f"there is no folder {figure.parent}", param_hint="--figure")
-    need_report()
+    require_report()
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.BadParameter(f"cannot write there: {error}", param_hint="--out") from error
-    names = tuple(dict.fromkeys(asked or studies.NAMES))
-    results, stopped = _measure(names, range(seeds), FULL if full else QUICK, out, again)
+    scale = runner.FULL if full else runner.QUICK
+    finished, stopped = _measure(names, range(seeds), scale, folder, again)
+    results = [result for result in runner.read_results(folder) if result.study in finished]
     if results:
         try:
-            _publish(results, out, figure)
+            _publish(results, folder, figure)
         except OSError as error:
             raise click.ClickException(f"the report: {error}") from error
-        _own_up(results, seeds, full)
+        _note_on_seeds(results, seeds, full)
     if stopped:
-        done = ", ".join(result.study for result in results) or "none"
+        done = ", ".join(finished) or "none"
         click.echo(f"stopped; finished: {done}. Without --again the rest goes on from there.")
         sys.exit(130)
     sys.exit(0 if all(result.passes for result in results) else 1)
 
 
-def need_report() -> None:
-    """Refuse early, not after minutes of work, when the report cannot be made."""
+def require_report() -> None:
+    """Fail before minutes of work if the report cannot be made."""
     missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
     if missing:
-        raise click.ClickException(f"the report needs {' and '.join(missing)}; {install('report')}")
+        needed = " and ".join(missing)
+        raise click.ClickException(f"the report needs {needed}; {install('reproduction')}")
+
+
+need_report = require_report  # for `distinctkv watch --report`, which will not need it
 
 
 def _measure(
-    names: tuple[str, ...], seeds: range, scale: Scale, out: Path, again: bool
-) -> tuple[list[Result], bool]:
-    """The results of the studies, found or made, each table printed; and whether Ctrl-C came."""
-    from rich.console import Console
-
+    names: Sequence[str], seeds: range, scale: runner.Scale, folder: Path, again: bool
+) -> tuple[list[str], bool]:
+    """Run what is not in the folder and print each table; the studies done, and if interrupted."""
     from .report.console import tables
-    from .studies import shelf
 
     screen = Console(highlight=False)
-    results: list[Result] = []
+    finished: list[str] = []
     try:
         for name in names:
-            found = None if again else shelf.find(name, seeds, scale, out)
-            result = found or _run(name, seeds, scale, out)
-            if found:
-                click.echo(f"{name}: found in {out}, not run again (--again does)")
+            if not again and runner.find_result(name, seeds, scale, folder):
+                click.echo(f"{name}: found in {folder}, not run again (--again does)")
             else:
-                screen.print(tables(result))
-            results.append(result)
+                screen.print(tables(_run(name, seeds, scale, folder)))
+            finished.append(name)
     except KeyboardInterrupt:
         click.echo()
-        return results, True
-    return results, False
+        return finished, True
+    return finished, False
 
 
-def _run(name: str, seeds: range, scale: Scale, out: Path) -> Result:
-    from .data import DataDamaged
-    from .studies import shelf
-
+def _run(name: str, seeds: range, scale: runner.Scale, folder: Path) -> Result:
     try:
         with progress(name) as update:
-            return shelf.measure(name, seeds, scale, out, update)
+            return runner.run_study(name, seeds, scale, folder, update)
     except (DataDamaged, OSError) as error:
         raise click.ClickException(f"{name}: {error}") from error
 
 
-def _publish(results: list[Result], out: Path, figure: Path | None) -> None:
-    """Write the report, say where it is, and name what fails."""
+def _publish(results: Sequence[Result], folder: Path, figure: Path | None) -> None:
+    """Write the report, say where it is, and name the claims that fail."""
     from .report import figures, page, words
-    from .studies import NAMES, shelf
 
     # The page shows every study in the folder, not only those asked for now.
-    all_results = {**shelf.held(out), **{result.study: result for result in results}}
-    page.write([all_results[name] for name in NAMES if name in all_results], out / "report.html")
+    page.write(runner.read_results(folder), folder / "report.html")
     for result in results:
         for claim in result.claims:
             if not claim.passes:
@@ -157,13 +159,13 @@ def _publish(results: list[Result], out: Path, figure: Path | None) -> None:
                     f"{claim.id} fails: paper {claim.paper}, measured {claim.measured:.4g}, "
                     f"allowed difference {claim.tolerance:.2g}"
                 )
-    click.echo(f"{words.tally(results)}. Report: {out / 'report.html'}")
+    click.echo(f"{words.tally(results)}. Report: {folder / 'report.html'}")
     if figure:
         drawn = figures.write_story(results, figure)
         click.echo(f"Figure: {figure}" if drawn else "No figure: none of these studies has one")
 
 
-def _own_up(results: list[Result], seeds: int, full: bool) -> None:
+def _note_on_seeds(results: Sequence[Result], seeds: int, full: bool) -> None:
     """Name the studies that used fewer seeds than were asked for."""
     from .report.words import seeds_behind
 
@@ -175,3 +177,7 @@ def _own_up(results: list[Result], seeds: int, full: bool) -> None:
     if fewer:
         more = "" if full else "; --full uses more"
         click.echo(f"Fewer than {seeds} seeds, for their length: {', '.join(fewer)}{more}")
+
+
+if __name__ == "__main__":
+    command(prog_name="python -m reproduction")

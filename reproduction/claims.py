@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from dataclasses import replace
+from pathlib import Path
 from typing import TypedDict
 
-from .result import Claim, Kind, Measure, Row, Source
+from .result import Claim, Kind, Measure, Result, Row, Source
 
 
 class Wording(TypedDict, total=False):
@@ -33,7 +34,7 @@ def claims_for(study: str) -> Claims:
     >>> claims_for("recall")["table"]["dp"]["slots"]
     {'paper': 64, 'within': 0.5, 'source': 'rounding'}
     """
-    text = files(__package__.split(".")[0]).joinpath("claims.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     tables: Claims = tomllib.loads(text).get(study, {})
     return tables
 
@@ -55,7 +56,7 @@ def check(study: str, rows: Sequence[Row], claims: Claims | None = None) -> tupl
             f"there are {', '.join(measured)}"
         )
     return tuple(
-        judge(name, measured[name], wording) if name in measured else set_down(name, wording)
+        judge(name, measured[name], wording) if name in measured else mark_unmeasured(name, wording)
         for name, wording in claimed.items()
     )
 
@@ -63,13 +64,19 @@ def check(study: str, rows: Sequence[Row], claims: Claims | None = None) -> tupl
 def unmeasured(study: str) -> tuple[Claim, ...]:
     """Every claim on a study whose data is absent."""
     lines = _lines(study, claims_for(study))
-    return tuple(set_down(name, wording) for name, wording in lines.items())
+    return tuple(mark_unmeasured(name, wording) for name, wording in lines.items())
 
 
-def set_down(name: str, wording: Wording) -> Claim:
+def attach(result: Result) -> Result:
+    """The result with every claim on its study judged, or marked as not measured."""
+    judged = check(result.study, result.rows) if result.rows else unmeasured(result.study)
+    return replace(result, claims=judged)
+
+
+def mark_unmeasured(name: str, wording: Wording) -> Claim:
     """A claim on what was not measured.
 
-    >>> set_down("toy.table.dp.recall", {"paper": 0.92, "within": 0.02}).verdict
+    >>> mark_unmeasured("toy.table.dp.recall", {"paper": 0.92, "within": 0.02}).verdict
     'not measured: data absent'
     """
     return Claim(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from ..studies.result import Result, Row, Series
+from ..result import Result, Row, Series
 from . import svg
 from .picture import MARKS, Picture, name_rows, ring, spaced
 from .words import claim_on, number, spread

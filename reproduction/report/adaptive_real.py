@@ -9,8 +9,8 @@ from math import exp, isinf, log
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
+from ..result import Result, Row
 from ..studies.cases import BGL, CASES, LASTS, PAPER, Case
-from ..studies.result import Result, Row
 from . import svg
 from .picture import MARKS, Picture, name_rows, ring, spaced
 from .words import claim_on, number, spread

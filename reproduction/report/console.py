@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from ..studies.result import Result, Row, measures_of
+from ..result import Result, Row, measures_of
 from .words import ABSENT, cell, paper, plea, seeds_behind, verdict
 
 # A name and what stands under it.

@@ -8,7 +8,7 @@ from math import exp, log
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from ..studies.result import Result, Row, Series
+from ..result import Result, Row, Series
 from . import svg
 from .picture import Picture, ring, spaced
 from .words import claim_on, number

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from ..studies.result import Series
+from ..result import Series
 from . import svg
 from .picture import spaced
 

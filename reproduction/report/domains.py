@@ -8,7 +8,7 @@ from dataclasses import replace
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from ..studies.result import Result, Row
+from ..result import Result, Row
 from . import svg
 from .picture import Picture, name_rows
 from .words import number, spread

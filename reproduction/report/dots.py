@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from ..studies.result import Result, Row
+from ..result import Result, Row
 from . import svg
 from .picture import MARKS, name_rows, ring
 from .words import claim_on, number

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from distinctkv import snapshot
 
-from ..studies.result import Result
+from ..result import Result
 from . import (
     adaptive,
     adaptive_real,

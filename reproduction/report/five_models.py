@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..studies.result import Result
+from ..result import Result
 from .dots import recalls
 from .picture import Picture
 from .words import number, spread

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from ..studies.result import Result, Series
+from ..result import Result, Series
 from . import svg
 from .curves import Stroke, draw, draw_faintly, key, name_ends
 from .picture import Picture, ring

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
-from ..studies.result import Result, Row
+from ..result import Result, Row
 from . import svg
 from .dots import recalls
 from .picture import Picture

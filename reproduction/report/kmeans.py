@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from ..studies.result import Result
+from ..result import Result
 from .curves import Stroke, draw, key
 from .picture import Picture, ring
 from .words import claim_on, spread

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.axes import Axes
 
+from ..result import Result, Row
 from ..studies.parsers import PAPER
-from ..studies.result import Result, Row
 from ..studies.tallies import RULES, TAUS, at
 from . import svg
 from .picture import Picture, ring, spaced

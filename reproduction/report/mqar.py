@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from ..studies.result import Result, measures_of
+from ..result import Result, measures_of
 from .curves import Stroke, draw, key, name_points
 from .picture import Picture
 from .words import seeds_behind, spread

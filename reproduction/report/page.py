@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from distinctkv import snapshot
 
-from ..studies.result import Claim, Result, Row, measures_of
+from ..result import Claim, Result, Row, measures_of
 from . import words
 from .figures import pictures
 from .picture import Picture
@@ -79,7 +79,7 @@ def render(results: Sequence[Result]) -> str:
     if not results:
         raise ValueError("a report needs at least one result; run a study first")
     environment = Environment(
-        loader=PackageLoader("distinctkv", "report"),
+        loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from ..studies.result import Row
+from ..result import Row
 from . import svg
 
 MARKS = {"paper": "o", "added": "s", "cache": "o"}

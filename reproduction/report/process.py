@@ -7,7 +7,7 @@ from math import floor, log10
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from ..studies.result import Result, Series
+from ..result import Result, Series
 from . import svg
 from .picture import Picture
 from .words import number, spread

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from ..result import Result
 from ..studies.real_frontier import BUDGET
-from ..studies.result import Result
 from . import svg
 from .curves import Stroke, draw, key
 from .picture import MARKS, Picture, name_rows, ring

@@ -8,7 +8,7 @@ from math import ceil, floor, log2
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from ..studies.result import Result, Row
+from ..result import Result, Row
 from . import svg
 from .picture import MARKS, Picture, name_rows, ring, spaced
 from .words import claim_on, number, spread

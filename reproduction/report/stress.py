@@ -8,7 +8,7 @@ from math import exp, log
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
-from ..studies.result import Result, Row, Series
+from ..result import Result, Row, Series
 from . import svg
 from .picture import Picture, spaced
 from .words import number, spread

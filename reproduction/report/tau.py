@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from distinctkv.rule import Floats
 
-from ..studies.result import Result
+from ..result import Result
 from . import svg
 from .curves import Stroke, draw, key
 from .picture import Picture

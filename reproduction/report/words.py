@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from distinctkv.extras import install
 
-from ..studies.result import Claim, Kind, Measure, Result, Row
+from ..result import Claim, Kind, Measure, Result, Row
 
 # A sign for each kind of verdict; of several in a row, the first stands for it.
 MARKS: Mapping[Kind, str] = {
@@ -19,7 +19,7 @@ MARKS: Mapping[Kind, str] = {
     "absent": "○",
 }
 ABSENT = "not measured: data absent"
-# What is no stream is not got by ``distinctkv data get``.
+# What is no stream is not got by ``python -m reproduction.data get``.
 PLEAS = {
     "torch": f"torch is absent. Run {install('torch')}.",
     "transformers": f"transformers is absent. Run {install('hf')}.",
@@ -158,15 +158,15 @@ def seeds_behind(result: Result) -> str:
 def plea(result: Result) -> str:
     """Which streams a study wants for, and how to get them; nothing if all were here.
 
-    >>> plea(Result("toy", "", "", (), (), {}, (), absent=("mimic",)))
-    'Data absent: mimic. Run distinctkv data get mimic, or let DISTINCTKV_DATA name its folder.'
+    >>> plea(Result("toy", "", "", (), (), {}, (), absent=("mimic",)))[:64]
+    'Data absent: mimic. Run python -m reproduction.data get mimic, o'
     """
     if not result.absent:
         return ""
     if set(result.absent) <= set(PLEAS):
         return " ".join(PLEAS[name] for name in result.absent)
     one = len(result.absent) == 1
-    command = f"distinctkv data get {result.absent[0] if one else 'NAME'}"
+    command = f"python -m reproduction.data get {result.absent[0] if one else 'NAME'}"
     return (
         f"Data absent: {', '.join(result.absent)}. Run {command}{'' if one else ' for each'}, or "
         f"let DISTINCTKV_DATA name {'its' if one else 'their'} folder."

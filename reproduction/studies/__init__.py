@@ -1,11 +1,14 @@
-"""One study per table or figure of the paper; ``load`` brings one in by its name."""
+"""One study per table or figure of the paper; ``load`` imports one by its name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from .study import Study
+if TYPE_CHECKING:
+    from ..result import Result, Setting
+    from .runner import Scale
 
 # In the order of the paper; a name is a module of this package.
 NAMES = (
@@ -26,6 +29,21 @@ NAMES = (
     "process",
     "stress",
 )
+# Called as the run goes on, with how many of how many steps are done.
+Progress = Callable[[int, int], None]
+
+
+class Study(Protocol):
+    """A module with these names."""
+
+    TITLE: str
+    QUESTION: str
+
+    def settings(self, scale: Scale) -> Mapping[str, Setting]:
+        """Every number that decides the result, the seeds apart."""
+
+    def run(self, seeds: Sequence[int], scale: Scale, progress: Progress) -> Result:
+        """Measure, and judge the claims."""
 
 
 def load(name: str) -> Study:

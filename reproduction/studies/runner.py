@@ -1,105 +1,123 @@
-"""Results on disk: one JSON file per study, and which code made it."""
+"""Run a study, keep its result as JSON, find it again; what studies share at both ends.
+
+A result is found again if nothing that it depends on has changed: settings, seeds, versions of
+Python, NumPy, Numba and torch, and the code of the study with all that it imports. Claims are not
+among these: they are judged whenever a result is read.
+
+A study of real streams never fetches them: it asks `absent` for those it needs, by the names that
+``python -m reproduction.data get`` takes. Without any of them it returns `mark_unmeasured`; where
+only some rows need what is missing, it gives those as ``Row(..., measures={}, absent="mimic")`` and
+passes ``absent=`` to its `Result`. The claims on them are then "not measured": listed, counted
+apart, and neither held nor failed. ``settings`` has ``"data": sources(...)``, so that a result is
+made again when a stream arrives or is read from another file.
+"""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 
-from distinctkv import __version__, snapshot
+import distinctkv
+from distinctkv import snapshot
 
-from . import NAMES, claims, load
-from .result import Result, Setting
-from .study import Progress, Scale
+from .. import claims
+from ..data import catalogue, loghub
+from ..result import Result, Row, Series, Setting
+from . import NAMES, Progress, load
 
-# Parts of the package that no study's number depends on.
-ASIDE = ("report", "cli", "hf", "scale")
+SEEDS = 5  # of a study that trains, as the paper; at least 3 in a quick run
+ROOTS = {"distinctkv": Path(distinctkv.__file__).parent, "reproduction": Path(__file__).parents[1]}
+# They run studies and judge numbers, but make none; so they are not part of a result's key.
+NOT_IN_KEY = ("reproduction.studies.runner", "reproduction.studies", "reproduction.claims")
 
 
-def measure(
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The part of a study's full size that is run; the code is the same at every scale.
+
+    >>> QUICK.of(300), FULL.of(300), Scale("tiny", 0.001).of(300)
+    (60, 300, 1)
+    """
+
+    name: str
+    part: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.part <= 1:
+            raise ValueError(f"a scale is a part in (0, 1] of the full size, got {self.part}")
+
+    def of(self, full: int) -> int:
+        """This part of a full count, at least 1."""
+        return max(1, round(full * self.part))
+
+
+FULL = Scale("full", 1.0)
+QUICK = Scale("quick", 0.2)
+
+
+def silent(done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+# Results on disk
+
+
+def run_study(
     name: str, seeds: Sequence[int], scale: Scale, folder: Path, progress: Progress
 ) -> Result:
-    """Run a study and put its result in ``folder``, whole or not at all."""
+    """Run a study and write its result to ``folder``, atomically."""
     result = load(name).run(seeds, scale, progress)
     folder.mkdir(parents=True, exist_ok=True)
     snapshot.replace(folder / f"{name}.json", result.to_json().encode())
     return result
 
 
-def find(name: str, seeds: Sequence[int], scale: Scale, folder: Path) -> Result | None:
-    """The result in ``folder``, if this code made it with these settings and seeds."""
+def read_result(name: str, folder: Path) -> Result | None:
+    """The result of a study in ``folder``, if this code made it; its claims are judged again."""
     try:
         result = Result.from_json((folder / f"{name}.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    settings = load(name).settings(scale)
+    if result.study != name or result.versions != versions(name):
+        return None
+    return claims.attach(result)
+
+
+def find_result(name: str, seeds: Sequence[int], scale: Scale, folder: Path) -> Result | None:
+    """The result in ``folder``, if this code made it with these settings and seeds."""
+    result, settings = read_result(name, folder), load(name).settings(scale)
     # A long study uses the first few of the seeds.
     most = settings.get("seeds_used")
     used = tuple(seeds)[: most if isinstance(most, int) else None]
-    same = (
-        result.study == name
-        and result.versions == versions()
-        and result.seeds in (used, tuple(seeds))
-        and result.settings == settings
-    )
-    return result if same else None
+    if result and result.seeds in (used, tuple(seeds)) and result.settings == settings:
+        return result
+    return None
 
 
-def held(folder: Path) -> dict[str, Result]:
-    """Every result in ``folder`` that this code made, whatever its scale, by study."""
-    found = {}
-    for name in NAMES:
-        try:
-            result = Result.from_json((folder / f"{name}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if result.study == name and result.versions == versions():
-            found[name] = result
-    return found
+def read_results(folder: Path) -> tuple[Result, ...]:
+    """Every result in ``folder`` that this code made, whatever its settings."""
+    found = (read_result(name, folder) for name in NAMES)
+    return tuple(result for result in found if result)
 
 
-def unmeasured(
-    name: str, settings: Mapping[str, Setting], seeds: Sequence[int], absent: Sequence[str]
-) -> Result:
-    """The result of a study whose data is not on this machine: no rows, no claim judged."""
-    study = load(name)
-    result = Result(
-        study=name,
-        title=study.TITLE,
-        question=study.QUESTION,
-        reading=(),
-        rows=(),
-        settings=settings,
-        seeds=tuple(seeds),
-        absent=tuple(absent),
-    )
-    return conclude(result, 0.0)
+# What a result depends on
 
 
-def conclude(result: Result, seconds: float) -> Result:
-    """The result with its claims checked, and stamped with what made it."""
-    name, rows = result.study, result.rows
-    judged = claims.check(name, rows) if rows else claims.unmeasured(name)
-    return replace(
-        result,
-        claims=judged,
-        versions=versions(),
-        seconds=round(seconds, 2),
-    )
-
-
-def versions() -> Mapping[str, str]:
-    """What a number may depend on besides settings and seeds."""
+def versions(study: str) -> Mapping[str, str]:
+    """What the numbers of a study may depend on besides settings and seeds."""
     return {
-        "distinctkv": __version__,
-        "code": code_digest(),
+        "distinctkv": distinctkv.__version__,
+        "code": code_digest(study),
         "numpy": np.__version__,
         "numba": _version("numba"),
         "torch": _version("torch"),
@@ -116,14 +134,179 @@ def _version(package: str) -> str:
 
 
 @cache
-def code_digest() -> str:
-    """A short digest of the code and claims that a study's numbers can depend on."""
-    root = Path(str(files(__package__.split(".")[0])))
-    sources = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".toml"))
+def code_digest(study: str) -> str:
+    """A short digest of the modules that a study imports, directly or not, and of its findings."""
     digest = hashlib.sha256()
-    for path in sources:
-        name = path.relative_to(root)
-        if name.parts[0] not in ASIDE:
-            digest.update(f"{name.as_posix()}\n".encode())
-            digest.update(path.read_bytes())
+    for module in sorted(imported(f"{__package__}.{study}") - {*NOT_IN_KEY}):
+        digest.update(f"{module}\n".encode())
+        digest.update(source(module).read_bytes())
+    findings = Path(__file__).parent / "findings" / f"{study}.md"
+    digest.update(findings.read_bytes() if findings.exists() else b"")
     return digest.hexdigest()[:12]
+
+
+def imported(module: str) -> set[str]:
+    """The modules of this repository that ``module`` imports, with itself; nothing is executed.
+
+    Imports inside functions count. ``from package import name`` counts as an import of the module
+    from which the package takes the name, and not of all that the package imports.
+    """
+    found, waiting = set[str](), [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            if name not in NOT_IN_KEY:
+                waiting += _imports(name)
+    return found
+
+
+def _imports(module: str) -> Iterator[str]:
+    """The modules of this repository that are named in the import statements of a module."""
+    for node in ast.walk(syntax_tree(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if _exists(alias.name))
+        elif isinstance(node, ast.ImportFrom):
+            home = _home(module, node)
+            if _exists(home):
+                yield from (_origin(home, alias.name) for alias in node.names)
+
+
+def _origin(home: str, name: str) -> str:
+    """The module that ``from home import name`` takes the name from."""
+    if _exists(f"{home}.{name}"):
+        return f"{home}.{name}"
+    if source(home).name == "__init__.py":
+        for node in ast.walk(syntax_tree(home)):
+            if isinstance(node, ast.ImportFrom) and _exists(deeper := _home(home, node)):
+                for alias in node.names:
+                    if (alias.asname or alias.name) == name:
+                        return _origin(deeper, alias.name)
+    return home
+
+
+def _home(module: str, node: ast.ImportFrom) -> str:
+    """The module that an import statement names, in full."""
+    if not node.level:
+        return node.module or ""
+    parts = module.split(".")
+    drop = node.level - (source(module).name == "__init__.py")
+    return ".".join([*parts[: len(parts) - drop], *filter(None, [node.module])])
+
+
+@cache
+def syntax_tree(module: str) -> ast.Module:
+    """The parsed source of a module."""
+    return ast.parse(source(module).read_bytes())
+
+
+def _exists(module: str) -> bool:
+    return module.split(".")[0] in ROOTS and source(module).exists()
+
+
+def source(module: str) -> Path:
+    """The file of a module, found without importing it."""
+    package, *names = module.split(".")
+    path = ROOTS[package].joinpath(*names)
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+# How a study ends
+
+
+def finish(result: Result, seconds: float) -> Result:
+    """The result with its claims judged, and with what made it."""
+    finished = replace(result, versions=versions(result.study), seconds=round(seconds, 2))
+    return claims.attach(finished)
+
+
+def mark_unmeasured(
+    name: str, settings: Mapping[str, Setting], seeds: Sequence[int], absent: Sequence[str]
+) -> Result:
+    """The result of a study whose data is not on this machine: no rows, no claim judged."""
+    study = load(name)
+    result = Result(
+        study=name,
+        title=study.TITLE,
+        question=study.QUESTION,
+        reading=(),
+        rows=(),
+        settings=settings,
+        seeds=tuple(seeds),
+        absent=tuple(absent),
+    )
+    return finish(result, 0.0)
+
+
+def absent(*names: str) -> tuple[str, ...]:
+    """Those of the named streams that are not on this machine; nothing is fetched.
+
+    ``loghub`` is here when any of its systems is, ``loghub/HDFS`` when that one is.
+    """
+    return tuple(name for name in names if not _files(name))
+
+
+def sources(*names: str) -> str:
+    """The files that each of the named streams is read from, or "absent", as a setting."""
+    return "; ".join(f"{name}: {', '.join(_files(name)) or 'absent'}" for name in names)
+
+
+def _files(name: str) -> tuple[str, ...]:
+    if name == "loghub":
+        return loghub.present()
+    # A system of Loghub is here with its original truth; the corrected one comes second.
+    return tuple(catalogue.members(name)[0].find() or ())
+
+
+# Studies that train
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a study that trains has measured, and what it says of that."""
+
+    rows: Sequence[Row]
+    reading: tuple[str, ...]
+    headings: Mapping[str, str]
+    series: tuple[Series, ...] = ()
+
+
+def device() -> str:
+    """The graphics card if there is one, else the processor: ``cuda``, ``cpu``.
+
+    ``absent`` without torch. It stands among a study's settings.
+    """
+    if find_spec("torch") is None:
+        return "absent"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def n_seeds(scale: Scale) -> int:
+    """How many of the seeds are used."""
+    return max(3, scale.of(SEEDS))
+
+
+def run_training(
+    name: str, seeds: Sequence[int], scale: Scale, measure: Callable[[tuple[int, ...]], Outcome]
+) -> Result:
+    """The result of ``measure`` for the seeds that the study uses; without torch, of nothing."""
+    study = load(name)
+    settings = study.settings(scale)
+    if find_spec("torch") is None:
+        return mark_unmeasured(name, settings, seeds, ("torch",))
+    started, used = perf_counter(), tuple(seeds)[: int(str(settings["seeds_used"]))]
+    outcome = measure(used)
+    result = Result(
+        study=name,
+        title=study.TITLE,
+        question=study.QUESTION,
+        reading=outcome.reading,
+        rows=tuple(outcome.rows),
+        settings=settings,
+        seeds=used,
+        series=outcome.series,
+        headings=outcome.headings,
+    )
+    return finish(result, perf_counter() - started)

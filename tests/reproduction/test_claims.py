@@ -1,8 +1,8 @@
 import pytest
 
 from reproduction import studies
-from reproduction.studies.claims import check, claims_for, judge, unmeasured
-from reproduction.studies.result import Measure, Row
+from reproduction.claims import check, claims_for, judge, unmeasured
+from reproduction.result import Measure, Row
 
 EXACT = {"paper": 0.90, "within": 0.02}
 WORDS = {"paper", "within", "source", "but", "instead", "ours", "aside", "least"}
@@ -123,7 +123,7 @@ def test_where_the_paper_asks_for_no_less_more_will_do(mean, kind):
     assert judge("toy.table.dp.worst", Measure(mean, 0.0, 2), wording).kind == kind
 
 
-def test_a_claim_on_a_row_without_data_is_set_down_as_not_measured():
+def test_a_claim_on_a_row_without_data_is_marked_as_not_measured():
     rows = (
         Row("dp", "", {"recall": Measure(1.0, 0.0, 2)}, "", "cache"),
         Row("dp_two", "", {}, "", "cache", absent="mimic"),
@@ -140,7 +140,7 @@ def test_absence_of_one_row_excuses_no_other():
         check("toy", rows, {"table": {"dp_two": {"recall": EXACT}}})
 
 
-def test_without_data_every_claim_of_a_study_is_set_down():
+def test_without_data_every_claim_of_a_study_is_marked():
     found = unmeasured("tau")
     assert len(found) == sum(
         len(row) for table in claims_for("tau").values() for row in table.values()

@@ -1,40 +1,153 @@
-"""``distinctkv reproduce`` where streams are absent, or damaged."""
+"""``python -m reproduction`` on a few studies, at a tiny scale."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
 
-from distinctkv import cli
-from reproduction import studies
+from reproduction import __main__ as main
+from reproduction import claims, studies
 from reproduction.data import movielens
-from reproduction.studies import study
-from reproduction.studies.claims import unmeasured
-from reproduction.studies.result import Measure, Result, Row
+from reproduction.result import Measure, Result, Row
+from reproduction.studies import recall, runner
 from tests.reproduction.studies.toys import nowhere
 
-N_CLAIMS = len(unmeasured("real_frontier"))
+N_CLAIMS = len(claims.unmeasured("real_frontier"))
 
 
 @pytest.fixture
 def reproduce(monkeypatch, tmp_path):
-    """Call it at a tiny scale, on two studies, where there is no data."""
-    monkeypatch.setattr(study, "QUICK", study.Scale("tiny", 0.01))
+    """Call it on two studies, with results in ``tmp_path/out``, where there is no data."""
+    monkeypatch.setattr(runner, "QUICK", runner.Scale("tiny", 0.01))
+    monkeypatch.setattr(runner, "FULL", runner.Scale("tiny", 0.02))
     monkeypatch.setattr(studies, "NAMES", ("recall", "real_frontier"))
+    monkeypatch.setattr(runner, "NAMES", ("recall", "real_frontier"))
 
-    def call(*arguments, charset="utf-8"):
-        given = ["reproduce", "--out", str(tmp_path / "out"), "--seeds", "2", *arguments]
+    def call(*arguments):
+        given = ["--out", str(tmp_path / "out"), "--seeds", "2", *arguments]
         with nowhere(tmp_path):
-            return CliRunner(charset).invoke(cli.main, given)
+            return CliRunner().invoke(main.command, given)
 
     return call
 
 
-def test_absent_data_is_told_and_does_not_fail(reproduce):
+@pytest.fixture
+def claim_on_dp(monkeypatch):
+    """Replace what the paper claims of every row by one number."""
+
+    def claim(number):
+        wording = {"table": {"dp": {"recall": {"paper": number, "within": 0.01}}}}
+        monkeypatch.setattr(claims, "claims_for", lambda study: wording)
+
+    return claim
+
+
+def test_it_prints_the_table_and_leaves_the_result_and_the_report(reproduce, tmp_path):
+    said = reproduce("--only", "recall").output
+    assert "Distinct items (ours)" in said
+    assert f"Report: {tmp_path / 'out' / 'report.html'}" in said
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"recall.json", "report.html"}
+    assert json.loads((tmp_path / "out" / "recall.json").read_text())["study"] == "recall"
+
+
+@pytest.mark.parametrize(
+    ("paper", "status", "said"),
+    [
+        (1.0, 0, "1 of 1 claims hold"),
+        (0.5, 1, "recall.table.dp.recall fails: paper 0.5, measured 1"),
+    ],
+)
+def test_the_exit_status_is_that_of_the_claims(reproduce, claim_on_dp, paper, status, said):
+    claim_on_dp(paper)
+    answer = reproduce("--only", "recall")
+    assert answer.exit_code == status
+    assert said in answer.output
+
+
+def test_a_result_is_not_measured_again_but_its_claims_are_judged_again(
+    reproduce, claim_on_dp, tmp_path
+):
+    file = tmp_path / "out" / "recall.json"
+    claim_on_dp(1.0)
+    assert reproduce("--only", "recall").exit_code == 0
+    os.utime(file, (0, 0))
+    claim_on_dp(0.5)
+    answer = reproduce("--only", "recall")
+    assert "not run again" in answer.output
+    assert file.stat().st_mtime == 0
+    assert answer.exit_code == 1
+    assert "not run again" not in reproduce("--only", "recall", "--again").output
+    assert file.stat().st_mtime > 0
+
+
+def test_a_full_run_leaves_the_quick_results(reproduce, tmp_path):
+    reproduce("--only", "recall")
+    before = (tmp_path / "out" / "recall.json").read_bytes()
+    assert "not run again" not in reproduce("--only", "recall", "--full").output
+    assert (tmp_path / "out" / "recall.json").read_bytes() == before
+    assert (tmp_path / "out" / "full" / "report.html").exists()
+
+
+def test_an_interrupt_keeps_what_is_finished(reproduce, monkeypatch, tmp_path):
+    reproduce("--only", "recall")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recall, "run", interrupted)
+    answer = reproduce("--again")
+    assert answer.exit_code == 130
+    assert "stopped" in answer.output
+    assert (tmp_path / "out" / "recall.json").exists()
+
+
+@pytest.mark.parametrize("name", ["picture.svg", "out/picture.svg"])
+def test_the_figure_is_written_where_asked(reproduce, tmp_path, name):
+    reproduce("--only", "recall", "--figure", str(tmp_path / name))
+    assert (tmp_path / name).read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--only", "recal"], "there is no study 'recal'; there are recall"),
+        (["--only", "recall,recal"], "there is no study 'recal'"),
+        (["--only", ""], "names no study; there are recall"),
+        (["--only", " , "], "names no study"),
+        (["--seeds", "1"], "seeds"),
+        (["--figure", "nowhere/x.svg"], "there is no folder"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_first(reproduce, tmp_path, arguments, error):
+    answer = reproduce(*arguments)
+    assert answer.exit_code == 2
+    assert error in answer.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_list_names_every_study_and_runs_none(reproduce, tmp_path):
+    answer = reproduce("--list")
+    assert answer.exit_code == 0
+    assert "recall        Recall at the cost of distinct items" in answer.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_extra_is_named_before_anything_runs(reproduce, monkeypatch, tmp_path):
+    monkeypatch.setattr(main, "find_spec", lambda name: None if name == "jinja2" else name)
+    answer = reproduce()
+    assert answer.exit_code == 1
+    assert "the report needs jinja2; pip install 'distinctkv[reproduction]'" in answer.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_data_is_said_and_does_not_fail(reproduce):
     answer = reproduce("--only", "real_frontier")
     assert answer.exit_code == 0
     assert "not measured: data absent" in answer.output
-    assert "distinctkv data get movielens" in answer.output
+    assert "python -m reproduction.data get movielens" in answer.output
     assert f"no claims to check; {N_CLAIMS} claims not measured: data absent" in answer.output
 
 
@@ -47,14 +160,13 @@ def test_the_rest_is_measured_and_counted_apart(reproduce, tmp_path):
     assert "This study is not measured" in (tmp_path / "out" / "report.html").read_text()
 
 
-@pytest.mark.parametrize("charset", ["ascii", "cp1252"])
-def test_tables_are_utf8_whatever_the_locale(reproduce, charset):
-    said = reproduce("--only", "recall", charset=charset).stdout_bytes.decode()
-    assert "✓ holds" in said
-    assert "Report: " in said
+def test_it_runs_as_a_module():
+    given = [sys.executable, "-m", "reproduction", "--list"]
+    done = subprocess.run(given, capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [*studies.NAMES]
 
 
-def test_a_figure_that_cannot_be_drawn_is_said_not_to_be(reproduce, tmp_path):
+def test_a_study_without_a_figure_is_named(reproduce, tmp_path):
     answer = reproduce("--only", "real_frontier", "--figure", str(tmp_path / "figure.svg"))
     assert answer.exit_code == 0
     assert "No figure" in answer.output
@@ -70,65 +182,28 @@ def test_damaged_data_stops_it_and_names_the_file(reproduce, tmp_path):
     assert "remove or replace what was read" in answer.output
 
 
-def test_nothing_is_ever_fetched(reproduce, monkeypatch):
+def test_nothing_is_ever_downloaded(reproduce, monkeypatch):
     def refuse(*_):
-        raise AssertionError("reproduce must not fetch")
+        raise AssertionError("reproduce must not download")
 
     monkeypatch.setattr("reproduction.data.fetch.download", refuse)
     monkeypatch.setattr("reproduction.data.fetch.from_wheel", refuse)
     assert reproduce("--only", "real_frontier").exit_code == 0
 
 
-@pytest.fixture
-def toys(reproduce, monkeypatch):
-    """The call, on results that are at hand, of as many seeds as the study's name says."""
-
-    def find(name, seeds, scale, folder):
+def test_studies_that_used_fewer_seeds_are_named(reproduce, monkeypatch):
+    def result(name):
         row = Row("dp", "Ours", {"recall": Measure(1.0, 0.0, int(name[3:]))}, "", "cache")
         return Result(name, name, "", (), (row,), {}, (), versions={"distinctkv": "0"})
 
-    monkeypatch.setattr("reproduction.studies.shelf.find", find)
-    monkeypatch.setattr(studies, "NAMES", ("toy2", "toy3", "toy5"))
-    return reproduce
-
-
-def test_studies_may_be_named_with_commas(toys):
-    answer = toys("--only", "toy3, toy5", "--only", "toy3", "--seeds", "5")
-    assert answer.exit_code == 0, answer.output
-    assert answer.output.count("not run again") == 2
-
-
-def test_an_unknown_name_among_commas_is_the_one_refused(toys):
-    answer = toys("--only", "toy3,toy4")
-    assert answer.exit_code == 2
-    assert "there is no study 'toy4'" in answer.output
-
-
-@pytest.mark.parametrize("only", ["", ",", " , "])
-def test_no_name_at_all_is_not_all_of_them(toys, only):
-    answer = toys("--only", only)
-    assert answer.exit_code == 2
-    assert "names no study; there are toy2" in answer.output
-
-
-def test_a_figure_that_has_no_folder_is_refused_before_anything_runs(toys, tmp_path):
-    answer = toys("--only", "toy3", "--figure", str(tmp_path / "none" / "x.svg"))
-    assert answer.exit_code == 2
-    assert "there is no folder" in answer.output
-    assert "not run again" not in answer.output
-
-
-def test_a_figure_may_go_into_the_folder_that_is_still_to_be_made(reproduce, tmp_path):
-    answer = reproduce("--only", "recall", "--figure", str(tmp_path / "out" / "recall.svg"))
-    assert answer.exit_code in (0, 1), answer.output
-    assert (tmp_path / "out" / "recall.svg").exists()
-
-
-def test_studies_that_used_fewer_seeds_are_named(toys):
-    said = toys("--seeds", "5").output
+    names = ("toy2", "toy3", "toy5")
+    monkeypatch.setattr(studies, "NAMES", names)
+    monkeypatch.setattr(runner, "find_result", lambda name, *_: result(name))
+    monkeypatch.setattr(runner, "read_results", lambda folder: tuple(map(result, names)))
+    said = reproduce("--only", "toy3, toy2,toy5", "--seeds", "5").output
+    assert said.count("not run again") == 3
     assert "Fewer than 5 seeds, for their length: toy2 2, toy3 3; --full uses more" in said
-    assert "Fewer" not in toys("--seeds", "2").output
-    assert "use fewer" in " ".join(toys("--help").output.split())
+    assert "Fewer" not in reproduce("--seeds", "2").output
 
 
 @pytest.mark.parametrize("name", ["real_frontier.json", "report.html"])

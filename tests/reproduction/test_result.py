@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from reproduction.studies.result import Claim, Measure, Result, Row, Series, measures_of
+from reproduction.result import Claim, Measure, Result, Row, Series, measures_of
 
 
 @pytest.fixture

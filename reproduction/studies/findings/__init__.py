@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ..result import Row
+from ...result import Row
 
 Value = float | str | None
 PLACEHOLDER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
@@ -36,7 +36,7 @@ def paragraphs(study_name: str, rows: Iterable[Row], **extra: Value) -> tuple[st
 def render(template: str, rows: Iterable[Row], **extra: Value) -> tuple[str, ...]:
     """The paragraphs of ``template`` with the numbers filled in.
 
-    >>> from ..result import Measure
+    >>> from ...result import Measure
     >>> rows = [Row("dp", "", {"recall": Measure(0.98765, 0.01, 3)}, "", "cache")]
     >>> render("Recall is {dp.recall:.3f} over {dp.recall.n} seeds; at most {most}.", rows, most=1)
     ('Recall is 0.988 over 3 seeds; at most 1.',)

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reproduction.__main__ import need_report
-
 from . import inputs
 from .io import Stop, file_errors, input_paths, lock_state, standard_output
 
@@ -118,6 +116,8 @@ def _check(report: Path | None) -> None:
     """Refuse early, not after hours, when the report cannot be written."""
     if report is None:
         return
+    from reproduction.__main__ import need_report
+
     need_report()
     if not report.parent.is_dir():
         raise click.BadParameter(f"there is no folder {report.parent}", param_hint="--report")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from reproduction.studies.claims import judge, set_down
-from reproduction.studies.result import Measure, Result, Row, Series
+from reproduction.claims import judge, mark_unmeasured
+from reproduction.result import Measure, Result, Row, Series
 
 
 def row(name, label, recall, slots, role):
@@ -56,7 +56,7 @@ def result(make_result):
 def partly(result):
     """The same, with a row more that wants for data."""
     row = Row("drugs", "Drugs", {}, "tau .5", "paper", absent="mimic")
-    claim = set_down("recall.table.drugs.recall", {"paper": 0.99, "within": 0.005})
+    claim = mark_unmeasured("recall.table.drugs.recall", {"paper": 0.99, "within": 0.005})
     rows, claims = (row, *result.rows), (*result.claims, claim)
     return replace(result, study="toy", rows=rows, claims=claims, absent=("mimic",))
 

@@ -3,7 +3,7 @@ from matplotlib.figure import Figure
 
 from reproduction.report import adaptive
 from reproduction.studies import adaptive as study
-from reproduction.studies.study import Scale
+from reproduction.studies.runner import Scale
 
 
 @pytest.fixture(scope="module")

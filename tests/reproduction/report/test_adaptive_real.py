@@ -2,7 +2,7 @@ import pytest
 
 from reproduction.report import adaptive_real
 from reproduction.studies import adaptive_real as study
-from reproduction.studies.study import Scale
+from reproduction.studies.runner import Scale
 from tests.reproduction.studies.toys import two_streams
 
 TINY = Scale("tiny", 0.1)

@@ -56,13 +56,13 @@ def test_a_row_without_data_has_dashes_and_says_why(partly):
     line = next(line for line in text.splitlines() if line.lstrip().startswith("Drugs"))
     assert line.split()[1:] == ["–", "0.99", "–", "–"]
     assert "○ not measured: data absent" in text
-    assert "distinctkv data get mimic" in text
+    assert "reproduction.data get mimic" in text
 
 
 def test_a_study_without_data_says_so_and_what_to_do(lacking):
     text = " ".join(shown(lacking).split())
     assert "not measured: data absent" in text
-    assert "Data absent: mimic, synpuf. Run distinctkv data get NAME for each" in text
+    assert "Data absent: mimic, synpuf. Run python -m reproduction.data get NAME for each" in text
 
 
 def test_a_table_without_any_data_is_still_shown(partly):

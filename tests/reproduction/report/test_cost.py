@@ -4,7 +4,7 @@ import pytest
 
 from reproduction.report import cost
 from reproduction.studies import cost as study
-from reproduction.studies.study import Scale
+from reproduction.studies.runner import Scale
 
 
 def laps(order, _):

@@ -4,7 +4,7 @@ from matplotlib.figure import Figure
 
 from reproduction.report import svg
 from reproduction.report.curves import Stroke, draw, draw_faintly, key, name_ends
-from reproduction.studies.result import Series
+from reproduction.result import Series
 
 
 @pytest.fixture

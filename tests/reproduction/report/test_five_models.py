@@ -6,7 +6,7 @@ pytest.importorskip("torch")
 
 from reproduction.report import five_models
 from reproduction.studies import five_models as study
-from reproduction.studies.study import QUICK
+from reproduction.studies.runner import QUICK
 
 
 @pytest.fixture(scope="module")

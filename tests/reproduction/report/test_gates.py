@@ -4,10 +4,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from reproduction.claims import check
 from reproduction.report import gates
+from reproduction.result import Result
 from reproduction.studies import gates as study
-from reproduction.studies.claims import check
-from reproduction.studies.result import Result
 
 
 @pytest.fixture(scope="module")

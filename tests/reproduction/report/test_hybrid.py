@@ -4,7 +4,7 @@ pytest.importorskip("torch")
 
 from reproduction.report import hybrid
 from reproduction.studies import hybrid as study
-from reproduction.studies.study import QUICK
+from reproduction.studies.runner import QUICK
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@ import pytest
 
 from reproduction.report import figures
 from reproduction.studies import kmeans
-from reproduction.studies.study import Scale
+from reproduction.studies.runner import Scale
 
 
 @pytest.fixture(scope="module")

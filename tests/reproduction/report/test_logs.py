@@ -5,7 +5,7 @@ import pytest
 from reproduction.report import logs
 from reproduction.studies import drain
 from reproduction.studies import logs as study
-from reproduction.studies.study import Scale
+from reproduction.studies.runner import Scale
 from tests.reproduction.studies.toys import nowhere, write_log
 
 TINY = Scale("tiny", 0.1)

@@ -8,7 +8,7 @@ from reproduction.report import mqar
 from reproduction.studies import mqar as study
 from reproduction.studies import mqar_asking as asking
 from reproduction.studies.mqar_models import SMALL
-from reproduction.studies.study import QUICK
+from reproduction.studies.runner import QUICK
 
 TINY = replace(
     SMALL, width=16, head=16, states=(4, 4), steps=1, batch=2, items=(2,), tokens=16,

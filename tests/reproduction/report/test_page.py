@@ -136,7 +136,7 @@ def test_a_row_without_data_is_on_the_page_and_not_marked_as_held(partly):
     assert Outline(text).open == []
     assert "1 claim not measured: data absent" in text
     assert '<td class="absent"><span aria-hidden="true">○</span> not measured: data absent' in text
-    assert "distinctkv data get mimic" in text
+    assert "reproduction.data get mimic" in text
 
 
 def test_a_study_without_data_has_its_place_on_the_page(result, lacking):

@@ -2,7 +2,7 @@ import pytest
 
 from reproduction.report import process
 from reproduction.studies import process as study
-from reproduction.studies.study import Scale
+from reproduction.studies.runner import Scale
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 from reproduction.data import RecallTask
 from reproduction.report import page, stress
 from reproduction.studies import stress as study
-from reproduction.studies.study import Scale
+from reproduction.studies.runner import Scale
 
 FEW = partial(RecallTask(n_items=8, repeats=2).draw, n_queries=8)
 

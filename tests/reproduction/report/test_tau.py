@@ -2,7 +2,7 @@ import pytest
 
 from reproduction.report import tau
 from reproduction.studies import tau as study
-from reproduction.studies.study import QUICK
+from reproduction.studies.runner import QUICK
 from tests.reproduction.studies.tails import streams
 
 

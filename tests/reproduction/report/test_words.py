@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from reproduction.claims import claims_for
 from reproduction.report import words
 from reproduction.studies import NAMES
-from reproduction.studies.claims import claims_for
 
 
 def verdict(result, name):
@@ -93,7 +93,9 @@ def test_a_row_without_data_says_so_and_is_no_doubt(partly):
 
 def test_the_way_out_is_named(result, lacking):
     said = words.plea(lacking)
-    assert said.startswith("Data absent: mimic, synpuf. Run distinctkv data get NAME for each")
+    assert said.startswith(
+        "Data absent: mimic, synpuf. Run python -m reproduction.data get NAME for each"
+    )
     assert "DISTINCTKV_DATA" in said
     assert words.plea(result) == ""
 

@@ -1,8 +1,8 @@
 import pytest
 
+from reproduction.result import Measure, Row
 from reproduction.studies import findings
 from reproduction.studies.findings import paragraphs, render
-from reproduction.studies.result import Measure, Row
 
 ROWS = (
     Row("dp", "Ours", {"slots / distinct": Measure(1.25, 0.5, 4)}, "", "cache", "points"),
