@@ -1,38 +1,21 @@
 """The rivals of the cache, each a memory, each with its source and its best setting."""
 
-from .attention import Attention
-from .based import Based
-from .budgets import LFU, LRU
-from .decay import DecayedSuperposition
-from .delta import Delta, GatedDelta
-from .emllm import EMLLM
-from .fourier import Fourier
-from .h2o import H2O
-from .ham import HAM
-from .hopfield import Hopfield
-from .infformer import InfFormer
-from .kanerva import Kanerva
-from .keydiff import KeyDiff
-from .kmeans import KMeans
-from .knn import KNN
-from .kvm import KVM
-from .landmark import Landmark
-from .memorizing import Memorizing
-from .nec import NEC
-from .ovq import OVQ
-from .recency import Recency
-from .redundancy import Redundancy
-from .reformer import Reformer
-from .ridge import Ridge
-from .routing import Routing
-from .sinks import Sinks
-from .snapkv import SnapKV
-from .snapkv_once import SnapKVOnce
-from .subgen import SubGen
-from .superposition import Superposition
-from .titans import Titans
-from .tova import TOVA
-from .ttl import TTL
+from .attention import KNN, Attention, Hopfield
+from .clustering import KMeans
+from .eviction import H2O, TOVA, KeyDiff, Recency, Redundancy, Sinks, SnapKV, SnapKVOnce
+from .learned_states import InfFormer, Kanerva, Titans
+from .linear_states import (
+    Based,
+    DecayedSuperposition,
+    Delta,
+    Fourier,
+    GatedDelta,
+    Ridge,
+    Superposition,
+)
+from .scheduled import KVM, OVQ
+from .slots import HAM, LFU, LRU, NEC, TTL, SubGen
+from .sparse_attention import EMLLM, Landmark, Memorizing, Reformer, Routing
 
 __all__ = [
     "EMLLM",

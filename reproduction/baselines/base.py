@@ -1,19 +1,17 @@
-"""What all peers share: the door that refuses bad input, and the read of kept tokens."""
+"""What all baselines share: input validation, reads, and the three kinds of state."""
 
-# L tokens, S slots, Q queries, D key size, C value size
+# L tokens, l tokens of a block, S slots, Q queries, D key size, C value size
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from distinctkv.inputs import as_rows, as_values, faults, value_faults
-from distinctkv.policy import check_real
 from distinctkv.rule import Floats, unit
 
 Singles = NDArray[np.float32]
@@ -210,34 +208,98 @@ def _refuse(what: str, rows: NDArray[Any], bad: NDArray[np.bool_]) -> None:
 
 
 def positive(name: str, number: float) -> float:
-    """A finite number above 0, or a refusal."""
-    if not 0 < real(name, number) < np.inf:
+    """The number if it is finite and above 0, else an error that names it."""
+    if not 0 < number < np.inf:
         raise ValueError(f"{name} must be finite and above 0, got {number}")
-    return float(number)
+    return number
 
 
 def at_least_one(name: str, number: int) -> int:
-    """A count of 1 or more, or a refusal."""
-    if whole(name, number) < 1:
+    """The number if it is 1 or more, else an error that names it."""
+    if number < 1:
         raise ValueError(f"{name} must be at least 1, got {number}")
-    return int(number)
+    return number
 
 
-def real(name: str, number: float) -> float:
-    """A number, whatever its size, or a refusal."""
-    check_real(name, number)
-    return float(number)
+def fraction(name: str, number: float) -> float:
+    """The number if it is above 0 and at most 1, else an error that names it."""
+    if not 0 < number <= 1:
+        raise ValueError(f"{name} must lie in (0, 1], got {number}")
+    return number
 
 
-def whole(name: str, number: object) -> int:
-    """A whole number, from Python or NumPy, or a refusal."""
-    if isinstance(number, bool) or not isinstance(number, Integral):
-        raise TypeError(f"{name} must be a whole number, got {number!r}")
-    return int(number)
+# Tokens that a closed form settles at once. It solves for them together: the cost grows with the
+# square of the block, the overhead shrinks with it.
+BLOCK = 64
 
 
-def seeded(seed: int) -> int:
-    """A seed that NumPy takes, or a refusal."""
-    if whole("seed", seed) < 0:
-        raise ValueError(f"seed must be 0 or more, got {seed}")
-    return int(seed)
+class State(Peer):
+    """A peer that keeps a matrix and no token.
+
+    No token has a slot of its own, so every id is -1. ``len`` counts the rows of the matrix, as the
+    paper does; ``nbytes`` counts every array held and is the fair measure. Random projections are
+    drawn once and held, so they count.
+    """
+
+    _state: Singles
+
+    def __len__(self) -> int:
+        return len(self._state) if self._widths else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays held, the same however long the stream."""
+        return sum(part.nbytes for part in vars(self).values() if isinstance(part, np.ndarray))
+
+    def _store(self, keys: Singles, values: Singles) -> Ids:
+        for start in range(0, len(keys), BLOCK):
+            block = slice(start, start + BLOCK)
+            self._absorb(keys[block].astype(np.float64), values[block].astype(np.float64))
+        return np.full(len(keys), -1)
+
+    @abstractmethod
+    def _absorb(self, keys: Floats, values: Floats) -> None:
+        """Take in at most ``BLOCK`` tokens, as if they came one by one."""
+
+
+class LinearState(State):
+    """A matrix (D, C) that a query multiplies."""
+
+    def _start(self, width: int, n_values: int) -> None:
+        self._state = np.zeros((width, n_values), np.float32)
+
+    def _answer(self, queries: Singles) -> Floats:
+        return (queries @ self._state).astype(np.float64)
+
+
+Bools = NDArray[np.bool_]
+
+
+class EvictingPeer(TokenPeer):
+    """A budget of tokens; a mechanism says which one leaves at each step that has one too many.
+
+    A block of tokens is laid behind the kept ones, as columns, so that similarities come from one
+    product and a step of the mechanism is a few operations on a row. Decisions are still taken
+    token by token: no result depends on where blocks or chunks begin. A token stays at least for
+    its own step, so every token has an id.
+    """
+
+    # Small tables: fewer columns per token, and no threads waking up in BLAS for each product.
+    _block = 32
+
+    def __init__(self, budget: int, theta: float = 0.05) -> None:
+        super().__init__(theta)
+        self.budget = at_least_one("budget", budget)
+
+    def _store(self, keys: Singles, values: Singles) -> Ids:
+        for start in range(0, len(keys), self._block):
+            part = slice(start, start + self._block)
+            before = len(self._keys)
+            self._append(keys[part], values[part])
+            alive = self._settle(self._keys.astype(np.float64), before)
+            self._keys, self._values = self._keys[alive], self._values[alive]
+        return np.arange(self._tokens, self._tokens + len(keys))
+
+    @abstractmethod
+    def _settle(self, keys: Floats, before: int) -> Bools:
+        """Which of the columns (S + l, D) stay; the first S = ``before`` were kept before."""

@@ -16,7 +16,7 @@ from distinctkv.cache import Cache
 from distinctkv.policy import Concentration, Merge
 from distinctkv.rule import Floats
 
-from ..baselines import KMeans, lloyd
+from ..baselines import KMeans
 from ..data import RecallTask
 from .findings import paragraphs
 from .result import Result, Role, Row, Setting
@@ -40,17 +40,17 @@ TAU = 0.3
 SHOWN = (16, 48, 80)
 
 
-def _fit(name: str, label: str, start: lloyd.Start, tries: int, role: Role = "added") -> Method:
-    how = "k-means++" if start is lloyd.spread else "random tokens"
+def _fit(name: str, label: str, start: str, tries: int, role: Role = "added") -> Method:
+    how = start if start == "k-means++" else "random tokens"
     setting = f"M={{}}, started at {how}, {tries} {'try' if tries == 1 else 'tries'}"
     return Method(name, label, setting, lambda size: KMeans(int(size), start, tries), SIZES, role)
 
 
 FITS = (
-    _fit("random", "k-means", lloyd.at_random, 1, "paper"),
-    _fit("random_10", "k-means, 10 tries", lloyd.at_random, 10),
-    _fit("spread", "k-means++", lloyd.spread, 1),
-    _fit("spread_10", "k-means++, 10 tries", lloyd.spread, 10),
+    _fit("random", "k-means", "random", 1, "paper"),
+    _fit("random_10", "k-means, 10 tries", "random", 10),
+    _fit("spread", "k-means++", "k-means++", 1),
+    _fit("spread_10", "k-means++, 10 tries", "k-means++", 10),
 )
 # What k-means keeps of a group, in slots that open on novelty.
 MEAN = Method(

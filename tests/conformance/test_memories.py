@@ -45,7 +45,6 @@ from reproduction.baselines import (
     Superposition,
     Titans,
 )
-from reproduction.baselines.lloyd import at_random
 from reproduction.data import RecallTask
 
 TOKENS = 60
@@ -105,7 +104,7 @@ MEMORIES = {
     "lfu that never forgets": Member(lambda: LFU(budget=5, decay=1.0), 5),
     "ttl": Member(lambda: TTL(idle=5), 6),
     "kmeans": Member(lambda: KMeans(budget=5), offline=True),
-    "kmeans at random": Member(lambda: KMeans(5, at_random, tries=1), offline=True),
+    "kmeans at random": Member(lambda: KMeans(5, "random", tries=1), offline=True),
     "routing": Member(lambda: Routing(groups=4)),
     "routing to two groups": Member(lambda: Routing(groups=4, reads=2)),
     "reformer": Member(Reformer),
@@ -252,7 +251,7 @@ def arrays_of(thing, seen):
     elif isinstance(thing, dict | list | tuple):
         for part in thing.values() if isinstance(thing, dict) else thing:
             yield from arrays_of(part, seen)
-    elif type(thing).__module__.startswith("distinctkv"):
+    elif type(thing).__module__.startswith(("distinctkv", "reproduction")):
         names = [*getattr(type(thing), "__slots__", ()), *getattr(thing, "__dict__", {})]
         for name in names:
             yield from arrays_of(getattr(thing, name, None), seen)

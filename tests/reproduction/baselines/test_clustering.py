@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from reproduction.baselines import KMeans
-from reproduction.baselines.lloyd import at_random, spread
+from reproduction.baselines.clustering import lloyd, spread
 
 
 def test_a_slot_is_the_mean_of_its_group():
@@ -34,7 +34,7 @@ def test_slots_are_no_more_than_distinct_tokens():
     assert len(kmeans) == 2
 
 
-@pytest.mark.parametrize("start", [at_random, spread])
+@pytest.mark.parametrize("start", ["random", "k-means++"])
 def test_the_seed_decides(start, rng, seed):
     keys, values = rng.standard_normal((40, 6)), rng.standard_normal((40, 2))
     answers = []
@@ -46,7 +46,32 @@ def test_the_seed_decides(start, rng, seed):
     assert (answers[0] != answers[2]).any()
 
 
-@pytest.mark.parametrize("wrong", [{"budget": 0}, {"budget": 2, "tries": 0}])
-def test_settings_that_mean_nothing_are_refused(wrong):
-    with pytest.raises(ValueError, match="must be at least 1"):
-        KMeans(**wrong)
+def test_every_token_is_with_its_nearest_mean(rng):
+    keys = rng.standard_normal((60, 3))
+    _, groups = lloyd(keys, keys[:5])
+    means = np.array([keys[groups == group].mean(axis=0) for group in range(5)])
+    gaps = ((keys[:, None] - means) ** 2).sum(axis=2)
+    np.testing.assert_array_equal(groups, gaps.argmin(axis=1))
+
+
+def test_a_fit_with_a_slot_for_each_item_leaves_less_over(rng):
+    keys = np.repeat(np.eye(4), 3, axis=0) + 0.01 * rng.standard_normal((12, 4))
+    apart, _ = lloyd(keys, keys[::3])
+    together, _ = lloyd(keys, keys[[0, 3]])
+    assert apart < together
+
+
+def test_the_given_slots_stay_the_callers(rng):
+    keys = rng.standard_normal((20, 3))
+    slots = keys[:4].copy()
+    lloyd(keys, slots)
+    np.testing.assert_array_equal(slots, keys[:4])
+
+
+def test_a_spread_start_takes_each_distinct_token_once(rng):
+    keys = np.repeat(np.eye(4), 5, axis=0)
+    assert np.unique(spread(keys, 4, rng), axis=0).shape == (4, 4)
+
+
+def test_a_spread_start_ends_when_every_token_has_a_slot(rng):
+    assert len(spread(np.eye(2)[[0, 1, 0, 1]], 4, rng)) == 2
