@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -196,7 +197,32 @@ def cli() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES = {"api.md": api, "streams.md": used, "nn.md": layers, "hf.md": caches, "cli.md": cli}
+def baselines() -> str:
+    """The page of baselines as it is, with its table made anew: a row for each class."""
+    sys.path.insert(0, str(SHELF.parents[1]))
+    from reproduction import baselines as module
+
+    lines = (SHELF / "peers.md").read_text(encoding="utf-8").splitlines()
+    places = [place for place, line in enumerate(lines) if line.startswith("|")]
+    rows = [
+        "| Baseline | How it works | What it keeps | How it grows | Bytes |",
+        "|---|---|---|---|---|",
+    ]
+    for name in sorted(module.__all__, key=str.casefold):
+        card = getattr(module, name).card
+        cells = f"`{name}`", card.mechanism, card.keeps, card.growth, card.size
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines[: places[0]], *rows, *lines[places[-1] + 1 :], ""])
+
+
+PAGES = {
+    "api.md": api,
+    "streams.md": used,
+    "nn.md": layers,
+    "hf.md": caches,
+    "peers.md": baselines,
+    "cli.md": cli,
+}
 
 if __name__ == "__main__":
     for page, write in PAGES.items():

@@ -1,34 +1,19 @@
 import inspect
+import re
 
 import numpy as np
 import pytest
 
-from reproduction import baselines as peers
-from reproduction.baselines import (
-    H2O,
-    LFU,
-    LRU,
-    TOVA,
-    TTL,
-    Based,
-    DecayedSuperposition,
-    Fourier,
-    Kanerva,
-    KeyDiff,
-    Redundancy,
-    Ridge,
-    SnapKV,
-    Titans,
-)
+from reproduction import baselines
 from reproduction.baselines.base import similarity, unit_rows
 
 BUDGETED = [
-    peers.Recency, peers.Sinks, peers.H2O, peers.SnapKV, peers.SnapKVOnce, peers.TOVA,
-    peers.Redundancy, peers.KeyDiff,
-]  # fmt: skip
+    getattr(baselines, name)
+    for name in ["Recency", "Sinks", "H2O", "SnapKV", "SnapKVOnce", "TOVA", "Redundancy", "KeyDiff"]
+]
 
 
-CLASSES = [getattr(peers, name) for name in peers.__all__]
+CLASSES = [getattr(baselines, name) for name in baselines.__all__]
 
 
 def made(make):
@@ -40,56 +25,56 @@ def made(make):
 
 # A call, and the setting that it must name.
 ERRORS = [
-    (lambda: peers.Attention(0.0), "theta"),
-    (lambda: peers.Attention(np.inf), "theta"),
-    (lambda: peers.Attention(np.nan), "theta"),
-    (lambda: peers.KNN(k=0), "k must"),
-    (lambda: peers.Hopfield(steps=0), "steps"),
-    (lambda: peers.Recency(budget=0), "budget"),
-    (lambda: peers.Sinks(4, sinks=4), "sinks"),
-    (lambda: peers.Sinks(8, sinks=-1), "sinks"),
-    (lambda: peers.H2O(4, recent=5), "recent"),
-    (lambda: peers.H2O(4, score_theta=0.0), "score_theta"),
-    (lambda: peers.SnapKV(8, window=0), "window"),
-    (lambda: peers.SnapKV(8, window=9), "window"),
-    (lambda: peers.SnapKVOnce(8, window=9), "window"),
-    (lambda: peers.TOVA(0), "budget"),
-    (lambda: peers.LRU(0), "budget"),
-    (lambda: peers.LFU(4, tau=-1), "tau"),
-    (lambda: peers.TTL(idle=0), "idle"),
-    (lambda: peers.TTL(tau=-0.1), "tau"),
-    (lambda: peers.TTL(tau=2.5), "tau"),
-    (lambda: peers.SubGen(delta=0.0), "delta"),
-    (lambda: peers.SubGen(samples=0), "samples"),
-    (lambda: peers.HAM(error=0.0), "error"),
-    (lambda: peers.HAM(rate=2.0), "rate"),
-    (lambda: peers.HAM(near=1.5), "near"),
-    (lambda: peers.NEC(4, k=0), "k must"),
-    (lambda: peers.KVM(factor=0.0), "factor"),
-    (lambda: peers.OVQ(limit=0), "limit"),
-    (lambda: peers.OVQ(chunk=0), "chunk"),
-    (lambda: peers.KMeans(2, tries=0), "tries"),
-    (lambda: peers.KMeans(2, "first"), "start"),
-    (lambda: peers.DecayedSuperposition(decay=0.0), "decay"),
-    (lambda: peers.GatedDelta(rate=1.5), "rate"),
-    (lambda: peers.Ridge(penalty=0.0), "penalty"),
-    (lambda: peers.Ridge(decay=1.1), "decay"),
-    (lambda: peers.Based(width=0), "width"),
-    (lambda: peers.Fourier(n_features=7), "n_features"),
-    (lambda: peers.Fourier(scale=0.0), "scale"),
-    (lambda: peers.Kanerva(n_rows=0), "n_rows"),
-    (lambda: peers.Kanerva(noise=0.0), "noise"),
-    (lambda: peers.InfFormer(n_waves=0), "n_waves"),
-    (lambda: peers.InfFormer(contraction=1.0), "contraction"),
-    (lambda: peers.Titans(hidden=0), "hidden"),
-    (lambda: peers.Titans(momentum=1.0), "momentum"),
-    (lambda: peers.Reformer(buckets=3), "buckets"),
-    (lambda: peers.Reformer(rounds=0), "rounds"),
-    (lambda: peers.Routing(groups=0), "groups"),
-    (lambda: peers.Landmark(block=0), "block"),
-    (lambda: peers.Memorizing(4, k=0), "k must"),
-    (lambda: peers.EMLLM(gamma=np.inf), "gamma"),
-    (lambda: peers.EMLLM(window=0), "window"),
+    (lambda: baselines.Attention(0.0), "theta"),
+    (lambda: baselines.Attention(np.inf), "theta"),
+    (lambda: baselines.Attention(np.nan), "theta"),
+    (lambda: baselines.KNN(k=0), "k must"),
+    (lambda: baselines.Hopfield(steps=0), "steps"),
+    (lambda: baselines.Recency(budget=0), "budget"),
+    (lambda: baselines.Sinks(4, sinks=4), "sinks"),
+    (lambda: baselines.Sinks(8, sinks=-1), "sinks"),
+    (lambda: baselines.H2O(4, recent=5), "recent"),
+    (lambda: baselines.H2O(4, score_theta=0.0), "score_theta"),
+    (lambda: baselines.SnapKV(8, window=0), "window"),
+    (lambda: baselines.SnapKV(8, window=9), "window"),
+    (lambda: baselines.SnapKVOnce(8, window=9), "window"),
+    (lambda: baselines.TOVA(0), "budget"),
+    (lambda: baselines.LRU(0), "budget"),
+    (lambda: baselines.LFU(4, tau=-1), "tau"),
+    (lambda: baselines.TTL(idle=0), "idle"),
+    (lambda: baselines.TTL(tau=-0.1), "tau"),
+    (lambda: baselines.TTL(tau=2.5), "tau"),
+    (lambda: baselines.SubGen(delta=0.0), "delta"),
+    (lambda: baselines.SubGen(samples=0), "samples"),
+    (lambda: baselines.HAM(error=0.0), "error"),
+    (lambda: baselines.HAM(rate=2.0), "rate"),
+    (lambda: baselines.HAM(near=1.5), "near"),
+    (lambda: baselines.NEC(4, k=0), "k must"),
+    (lambda: baselines.KVM(factor=0.0), "factor"),
+    (lambda: baselines.OVQ(limit=0), "limit"),
+    (lambda: baselines.OVQ(chunk=0), "chunk"),
+    (lambda: baselines.KMeans(2, tries=0), "tries"),
+    (lambda: baselines.KMeans(2, "first"), "start"),
+    (lambda: baselines.DecayedSuperposition(decay=0.0), "decay"),
+    (lambda: baselines.GatedDelta(rate=1.5), "rate"),
+    (lambda: baselines.Ridge(penalty=0.0), "penalty"),
+    (lambda: baselines.Ridge(decay=1.1), "decay"),
+    (lambda: baselines.Based(width=0), "width"),
+    (lambda: baselines.Fourier(n_features=7), "n_features"),
+    (lambda: baselines.Fourier(scale=0.0), "scale"),
+    (lambda: baselines.Kanerva(n_rows=0), "n_rows"),
+    (lambda: baselines.Kanerva(noise=0.0), "noise"),
+    (lambda: baselines.InfFormer(n_waves=0), "n_waves"),
+    (lambda: baselines.InfFormer(contraction=1.0), "contraction"),
+    (lambda: baselines.Titans(hidden=0), "hidden"),
+    (lambda: baselines.Titans(momentum=1.0), "momentum"),
+    (lambda: baselines.Reformer(buckets=3), "buckets"),
+    (lambda: baselines.Reformer(rounds=0), "rounds"),
+    (lambda: baselines.Routing(groups=0), "groups"),
+    (lambda: baselines.Landmark(block=0), "block"),
+    (lambda: baselines.Memorizing(4, k=0), "k must"),
+    (lambda: baselines.EMLLM(gamma=np.inf), "gamma"),
+    (lambda: baselines.EMLLM(window=0), "window"),
 ]
 
 
@@ -111,7 +96,7 @@ def test_a_budget_of_one_needs_no_other_setting(make, rng):
 @pytest.mark.parametrize("budget", [10**9, 2**52, 2**63, np.int64(10**9)])
 def test_a_budget_without_end_is_attention(make, budget, rng):
     keys, values = rng.normal(size=(70, 4)), rng.normal(size=(70, 2))
-    memory, full = make(budget), peers.Attention()
+    memory, full = make(budget), baselines.Attention()
     for part in (slice(0, 33), slice(33, 70)):
         memory.write(keys[part], values[part])
         full.write(keys[part], values[part])
@@ -134,7 +119,9 @@ def test_one_token_may_come_without_a_row(make, rng):
     np.testing.assert_array_equal(plain.read(key), rows.read(key[None]))
 
 
-@pytest.mark.parametrize("make", [peers.Superposition, peers.KVM, peers.Ridge, peers.Based])
+@pytest.mark.parametrize(
+    "make", [baselines.Superposition, baselines.KVM, baselines.Ridge, baselines.Based]
+)
 def test_a_sum_beyond_float32_is_refused_at_the_read(make):
     memory = make()
     memory.write(np.eye(3)[[0, 1, 2] * 24], np.full((72, 2), 3e38))
@@ -142,7 +129,7 @@ def test_a_sum_beyond_float32_is_refused_at_the_read(make):
         memory.read(np.eye(3))
 
 
-@pytest.mark.parametrize("make", [peers.Attention, peers.TTL, peers.SubGen])
+@pytest.mark.parametrize("make", [baselines.Attention, baselines.TTL, baselines.SubGen])
 def test_a_theta_that_divides_beyond_floats_is_named_at_the_read(make):
     memory = make(theta=1e-320)
     memory.write(np.eye(3), np.eye(3))
@@ -151,7 +138,7 @@ def test_a_theta_that_divides_beyond_floats_is_named_at_the_read(make):
 
 
 def test_a_start_that_fails_can_be_tried_again(monkeypatch):
-    memory = peers.Fourier()
+    memory = baselines.Fourier()
     with monkeypatch.context() as broken:
         broken.setattr(memory, "scale", "wide")
         with pytest.raises(TypeError):
@@ -160,56 +147,78 @@ def test_a_start_that_fails_can_be_tried_again(monkeypatch):
     assert memory.read(np.eye(3)).shape == (3, 3)
 
 
-STATES = [Based, DecayedSuperposition, Fourier, Kanerva, Ridge, Titans]
+L, D, C = 90, 8, 3
 
-
-D, C = 8, 4
-
-
-SIZES = {
-    Based: 2 * (D + 1) * (D + 2) * (C + 1),
-    DecayedSuperposition: 4 * D * C,
-    Fourier: 4 * 66 * C + 2 * 66 * D,
-    Kanerva: 4 * 64 * (64 + C + D),
-    Ridge: 4 * D * (D + C),
-    Titans: 8 * 64 * (D + C),
+# What the letters and settings of a formula are worth in the memory beside it.
+FORMULAS = {
+    "Attention": (lambda: baselines.Attention(), {}),
+    "KNN": (lambda: baselines.KNN(), {}),
+    "Superposition": (lambda: baselines.Superposition(), {}),
+    "Recency": (lambda: baselines.Recency(7), {"B": 7}),
+    "H2O": (lambda: baselines.H2O(7), {"B": 7}),
+    "Sinks": (lambda: baselines.Sinks(7), {"B": 7}),
+    "SnapKV": (lambda: baselines.SnapKV(7, window=5), {"B": 7, "window": 5}),
+    "SnapKVOnce": (lambda: baselines.SnapKVOnce(7, window=5), {}),
+    "TOVA": (lambda: baselines.TOVA(7), {"B": 7}),
+    "Redundancy": (lambda: baselines.Redundancy(7), {"B": 7}),
+    "KeyDiff": (lambda: baselines.KeyDiff(7), {"B": 7}),
+    "Landmark": (lambda: baselines.Landmark(block=4), {"block": 4}),
+    "TTL": (lambda: baselines.TTL(idle=5, tau=1e-6), {"S": 6}),
+    "KMeans": (lambda: baselines.KMeans(7), {"S": L}),
+    "Routing": (lambda: baselines.Routing(groups=4), {"groups": 4}),
+    "Reformer": (lambda: baselines.Reformer(buckets=6, rounds=3), {"buckets": 6, "rounds": 3}),
+    "NEC": (lambda: baselines.NEC(7), {"S": 7}),
+    "Memorizing": (lambda: baselines.Memorizing(7), {"B": 7}),
+    "EMLLM": (
+        lambda: baselines.EMLLM(gamma=-100.0, representatives=2),
+        {"E": L // 2 - 1, "representatives": 2, "window": 16},
+    ),
+    "Hopfield": (lambda: baselines.Hopfield(), {}),
+    "KVM": (lambda: baselines.KVM(factor=4), {"S": 35, "chunk": 16}),
+    "OVQ": (lambda: baselines.OVQ(limit=10), {"S": 8, "chunk": 16}),
+    "SubGen": (lambda: baselines.SubGen(delta=1e-3, samples=2), {"G": L, "samples": 2}),
+    "HAM": (lambda: baselines.HAM(error=1e-6), {"n": L}),
+    "DecayedSuperposition": (lambda: baselines.DecayedSuperposition(), {}),
+    "Fourier": (lambda: baselines.Fourier(), {"features": 66}),
+    "Kanerva": (lambda: baselines.Kanerva(), {"M": 64}),
+    "Ridge": (lambda: baselines.Ridge(), {}),
+    "Titans": (lambda: baselines.Titans(), {"H": 64}),
 }
 
 
-@pytest.mark.parametrize("make", STATES)
-def test_a_longer_stream_costs_nothing_more(rng, make):
-    state = make()
-    state.write(rng.standard_normal((10, D)), np.ones((10, C)))
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_formula_gives_the_bytes(name, rng):
+    make, letters = FORMULAS[name]
+    memory = make()
+    memory.write(rng.standard_normal((L, D)), np.ones((L, C)))
+    product = re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", getattr(baselines, name).card.size)
+    assert memory.nbytes == eval(product, {"L": L, "D": D, "C": C, **letters})
+
+
+@pytest.mark.parametrize(
+    "name", ["Based", "Fourier", "Kanerva", "Ridge", "Superposition", "Titans"]
+)
+def test_a_fixed_state_does_not_grow_and_gives_no_ids(name, rng):
+    state = getattr(baselines, name)()
+    assert (state.write(rng.standard_normal((10, D)), np.ones((10, C))) == -1).all()
     before = len(state), state.nbytes
     state.write(rng.standard_normal((300, D)), np.ones((300, C)))
     assert (len(state), state.nbytes) == before
 
 
-@pytest.mark.parametrize("make", STATES)
-def test_the_size_is_what_the_card_says(make):
-    state = make()
-    state.write(np.eye(D), np.ones((D, C)))
-    assert state.nbytes == SIZES[make]
-
-
-@pytest.mark.parametrize("make", STATES)
-def test_no_token_has_a_slot_of_its_own(make):
-    assert make().write(np.eye(3), np.eye(3)).tolist() == [-1, -1, -1]
-
-
-PEERS = {
-    "h2o": lambda: H2O(9, recent=2),
-    "snapkv": lambda: SnapKV(9, window=4),
-    "tova": lambda: TOVA(9),
-    "redundancy": lambda: Redundancy(9),
-    "keydiff": lambda: KeyDiff(9),
-    "lru": lambda: LRU(9),
-    "lfu": lambda: LFU(9),
-    "ttl": lambda: TTL(9),
+EVICTING = {
+    "h2o": lambda: baselines.H2O(9, recent=2),
+    "snapkv": lambda: baselines.SnapKV(9, window=4),
+    "tova": lambda: baselines.TOVA(9),
+    "redundancy": lambda: baselines.Redundancy(9),
+    "keydiff": lambda: baselines.KeyDiff(9),
+    "lru": lambda: baselines.LRU(9),
+    "lfu": lambda: baselines.LFU(9),
+    "ttl": lambda: baselines.TTL(9),
 }
 
 
-@pytest.mark.parametrize("make", PEERS.values(), ids=PEERS)
+@pytest.mark.parametrize("make", EVICTING.values(), ids=EVICTING)
 def test_twins_are_the_same_to_it_wherever_a_chunk_ends(make, rng):
     # Identical keys tie, and a tie must not be settled by the last bit of a sum.
     items = rng.integers(20, size=400)
