@@ -218,7 +218,7 @@ def at_least_one(name: str, number: int) -> int:
     """The number if it is 1 or more, else an error that names it."""
     if number < 1:
         raise ValueError(f"{name} must be at least 1, got {number}")
-    return number
+    return int(number)
 
 
 def fraction(name: str, number: float) -> float:
