@@ -52,30 +52,6 @@ def test_a_snapshot_says_what_it_holds(tmp_path, kind):
     assert all(f"{name}: {value}" in shown for name, value in expected.items() if value)
 
 
-def test_a_state_of_dedup_says_what_was_read_and_written(tmp_path):
-    path, out, state = tmp_path / "rows.csv", tmp_path / "out", tmp_path / "state"
-    path.write_text("id,text\n1,a door\n2\n3,a door\n")
-    dedup = ["dedup", path, "--field", "text", "--state", state, "-o", out]
-    CliRunner().invoke(main, [*map(str, dedup)])
-    found = json.loads(info(state, "--json").stdout)
-    expected = {"form": "csv", "field": "text", "left out": 1, "output": f"{out}, 17 bytes"}
-    assert expected.items() <= found.items()
-    assert found["read"] == [{"n": 28, "of": "bytes", "file": str(path)}]
-    assert f"28  bytes  {path}" in info(state).stdout
-    assert found["format"] == "1"  # of the snapshot
-
-
-def test_a_state_of_dedup_on_parquet_says_so_too(tmp_path):
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    path, out, state = tmp_path / "rows", tmp_path / "out", tmp_path / "state"
-    parquet.write_table(pyarrow.table({"text": ["a door", "a gate"]}), path)
-    dedup = ["dedup", path, "--field", "text", "--state", state, "-o", out]
-    CliRunner().invoke(main, [*map(str, dedup)])
-    found = json.loads(info(state, "--json").stdout)
-    assert found["output"] == f"{out}, parts: 1"
-    assert found["read"] == [{"n": 2, "of": "rows", "file": str(path)}]
-
-
 def test_empty_ones_are_told_too(tmp_path):
     for held in (Cache(), LogParser(), Deduplicator(), NoveltyDetector()):
         held.save(tmp_path / "snapshot")

@@ -214,22 +214,6 @@ def test_the_list_of_commands_is_not_cut_off():
     assert "..." not in listed
 
 
-def test_a_field_that_is_needed_is_asked_for_with_a_record_to_choose_from(tmp_path):
-    path = tmp_path / "texts.jsonl"
-    path.write_text('{"id": 1, "body": "a door"}\n')
-    answer = CliRunner().invoke(main, ["dedup", str(path)])
-    assert answer.exit_code == 2
-    assert '"body": "a door"' in answer.stderr
-    assert "--format text compares whole lines" in answer.stderr
-
-
-def test_a_field_of_a_file_that_holds_nothing_is_asked_for_without_a_record(tmp_path):
-    (tmp_path / "texts.jsonl").touch()
-    answer = CliRunner().invoke(main, ["dedup", str(tmp_path / "texts.jsonl")])
-    assert answer.exit_code == 2
-    assert answer.stderr.endswith("is needed for jsonl: which one to compare\n")
-
-
 def test_a_model_named_as_on_a_hub_is_told_how_to_be_had():
     answer = CliRunner().invoke(main, ["chat", "--model", "someone/model"])
     assert answer.exit_code == 2

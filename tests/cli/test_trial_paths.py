@@ -91,9 +91,6 @@ def test_a_state_that_links_lead_nowhere_is_refused_before_the_work(doors, tmp_p
         answer = command(*name, doors, "--state", circle)
         assert answer.exit_code == 2
         assert "symbolic links" in answer.stderr
-    answer = command("dedup", doors, "--state", tmp_path / "state", "-o", circle)
-    assert answer.exit_code == 1
-    assert "symbolic links" in answer.stderr
 
 
 def test_a_state_may_be_a_link(doors, tmp_path):

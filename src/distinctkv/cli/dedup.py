@@ -1,44 +1,50 @@
-"""``distinctkv dedup``: records without their near-repeats."""
+"""``distinctkv dedup``: records without their near-duplicates."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import isnan
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from . import inputs
 from .io import (
     STATE,
     Stop,
+    Update,
     file_errors,
     input_paths,
     lock_path,
     lock_state,
+    progress,
     standard_output,
+    total_size,
+    valid,
 )
 
 if TYPE_CHECKING:
     from ..dedup.deduplicator import Deduplicator
+    from ..dedup.formats import Batch, LineOutput, ParquetOutput, Record
     from ..dedup.job import Job
+    from ..dedup.verdict import Verdict
 
-FORMS = ("auto", "text", "jsonl", "csv", "parquet")
+FORMATS = ("auto", "text", "jsonl", "csv", "parquet")
+SHOWN = 500  # characters of a text in an explanation
 
 
 @click.command("dedup", short_help="Drop records that are much like an earlier one.")
 @click.argument("files", metavar="[FILE|-]...", nargs=-1)
 @click.option(
-    "--field", metavar="NAME", help="The field of JSON, or column of a table, to compare."
-)
-@click.option(
-    "--header",
-    metavar="REGEX|auto|none",
-    help="For lines of logs: compare what follows the header, and print whole lines. A header is "
-    "found from the first lines (auto), or a regular expression. [default: none]",
+    "--field",
+    metavar="NAME",
+    help="The field of JSON, or column of a table, to compare. [default: text, or the only one "
+    "that holds texts]",
 )
 @click.option(
     "--similarity",
@@ -46,31 +52,30 @@ FORMS = ("auto", "text", "jsonl", "csv", "parquet")
     callback=lambda _context, _option, value: _number(value),
     default=0.9,
     show_default=True,
-    help="From which cosine on a record is a repeat.",
+    help="A record with at least this cosine to a kept one is a duplicate.",
 )
 @click.option(
-    "--explain", is_flag=True, help="Say why, for each dropped record, on standard error."
+    "--explain", is_flag=True, help="Say why, for each record not kept, on standard error."
 )
 @click.option(
     "-o",
     "--output",
-    type=click.Path(writable=True, path_type=Path),
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="PATH",
-    help="Where to put what is kept: a file, - for standard output; of Parquet with --state, a "
-    "folder for its parts. With --state a file that the state did not write is refused.",
+    help="Write the kept records to this file once all is read. [default: standard output]",
 )
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMS),
+    type=click.Choice(FORMATS),
     default="auto",
-    help="What a record is; found from the first bytes if not given.",
+    help="What a record is; by default the suffix of the file or its first bytes say it.",
 )
 @click.option(
     "--state",
     type=STATE,
     metavar="PATH",
-    help="Go on from this file, and keep it up to date: later files are compared with earlier.",
+    help="Load the records seen by earlier runs from this file, and save those of this run too.",
 )
 @click.option(
     "--budget",
@@ -81,7 +86,6 @@ FORMS = ("auto", "text", "jsonl", "csv", "parquet")
 def command(
     files: tuple[str, ...],
     field: str | None,
-    header: str | None,
     similarity: float,
     explain: bool,
     output: Path | None,
@@ -91,133 +95,47 @@ def command(
 ) -> None:
     """Drop records that are much like an earlier one, and print the others unchanged.
 
-    Reads plain text (a record is a line), JSON lines, CSV and Parquet; packed with gzip, bzip2, xz
-    or zst if they are. Texts are compared by their runs of characters; a field that holds a list
-    of numbers is compared as the vector it is. What cannot be compared is counted and left out.
+    Reads plain text (a record is a line), JSON lines, CSV and Parquet, compressed with gzip, bzip2,
+    xz or zstd or not. Texts are compared by their runs of characters; a field that holds a list
+    of numbers is compared as a vector. Records that cannot be compared are counted and not kept.
     """
     from ..dedup.job import Job
-    from ..dedup.parquet import Tables
-    from . import deduping
 
     start = perf_counter()
     paths = input_paths(files)
     output = None if output == Path("-") else output
     _check_output(output, [*paths, *([str(state)] if state else [])], state)
     with Stop() as stop, standard_output(), file_errors(), lock_state(state):
-        form = _form(paths, field, state) if form == "auto" else form
-        _check_form(form, field, state, output, paths)
-        if form != "text" and header not in (None, "none"):
-            raise click.BadParameter(f"is for plain text, not {form}", param_hint="--header")
-        seen = _seen(state, similarity, budget)
-        if form == "parquet":
-            place = cast(Path, output)
-            tables = Tables(paths, field or "", seen, place, state=state, stop=stop)
-            summary = deduping.parquet(tables, paths, explain)
-        else:
-            job = Job(paths, seen, form=form, field=field, state=state, stop=stop)
-            if form == "text":
-                _set_header(job, header, paths[0], state)
-            summary = deduping.lines(job, paths, output, explain)
-        summary.say(perf_counter() - start)
-    sys.exit(stop.status or int(bool(summary.damages)))
-
-
-def _form(paths: list[str], field: str | None, state: Path | None) -> str:
-    """What the records of files are, from their first bytes or from the state."""
-    from ..dedup.guessing import one_form
-    from ..dedup.saving import note
-    from ..dedup.states import NOTE
-
-    begun = note(state).get(NOTE) if state is not None and state.exists() else None
-    held = begun.get("form") if isinstance(begun, dict) else None
-    if held == "text":  # which may begin with anything
-        return "text"
-    form = one_form(paths, field)
-    if held is None or form == held:
-        return form
-    if form == "auto":
-        return str(held)
-    raise click.ClickException(
-        f"{state} was begun with {held}, {paths[0]} is {form}; name another state, "
-        "or say what the file is with --format"
-    )
+        seen = _load(state, similarity, budget)
+        asked = None if form == "auto" else form
+        job = Job(paths, seen, form=asked, field=field, stop=stop)
+        tally = job.tally
+        if job.schema is not None and output is None:
+            raise click.BadParameter("is needed for Parquet: name a file", param_hint="--output")
+        with _open_output(output, job) as out, _progress(paths) as update:
+            for batch, verdicts in job:
+                if field is None and job.field is not None:
+                    field = job.field
+                    click.echo(f"comparing the field {field!r}; --field names another", err=True)
+                out.write(batch, [one.kept for one in verdicts])
+                if explain:
+                    for record, verdict in zip(batch.records, verdicts, strict=True):
+                        _explain(batch, record, verdict, several=len(paths) > 1)
+                update(job.bytes_read, text=f"{tally.records:,} records, {tally.kept:,} kept")
+        if state is not None:
+            _save(seen, state)
+        _summarize(job, perf_counter() - start)
+    sys.exit(stop.status or int(bool(job.damages)))
 
 
 def _number(value: float) -> float:
     if isnan(value):
-        raise click.BadParameter("nan is no number; a cosine in [-1, 1] is needed")
+        raise click.BadParameter("nan is not a number; a cosine in [-1, 1] is needed")
     return value
 
 
-def _set_header(job: Job, given: str | None, path: str, state: Path | None) -> None:
-    """What of a line is compared: what follows the header, if one is asked for."""
-    from ..dedup.guessing import hinted
-
-    found = job.found
-    if given is not None and given != "auto":
-        wanted = inputs.header_of(given)
-        if job.begun:
-            inputs.check_header(state, found.stamp, wanted)
-        found.stamp = wanted
-    elif given == "auto" and not job.begun:
-        found.guessing = True
-    elif given is None and not job.begun and (header := hinted(path)):
-        click.echo(
-            f"the lines begin with {', '.join(header.fields)}; --header auto compares what "
-            "follows, --header none whole lines, as now",
-            err=True,
-        )
-
-
-def _check_form(
-    form: str, field: str | None, state: Path | None, output: Path | None, paths: list[str]
-) -> None:
-    if form == "text" and field is not None:
-        raise click.BadParameter("plain text has no fields", param_hint="--field")
-    if form != "text" and field is None:
-        raise click.BadParameter(_asked(form, paths[0]), param_hint="--field")
-    if form == "parquet":
-        _check_parquet(paths, output)
-    folder = form == "parquet" and state is not None
-    if output is not None and output.exists() and output.is_dir() != folder:
-        raise click.BadParameter(
-            f"{output} is no folder, which Parquet with --state needs for its parts"
-            if folder
-            else f"{output} is a folder; name a file in it",
-            param_hint="--output",
-        )
-
-
-def _asked(form: str, path: str) -> str:
-    """That a field is needed, and which there are."""
-    from ..dedup.guessing import columns_of
-
-    told = f"is needed for {form}: which one to compare"
-    if form != "parquet" and os.path.isfile(path) and (first := columns_of(path)):
-        return f"{told} of {first!r}; --format text compares whole lines"
-    return told
-
-
-def _check_parquet(paths: list[str], output: Path | None) -> None:
-    if output is None:
-        raise click.BadParameter("is needed for Parquet: name a file", param_hint="--output")
-    for path in paths:
-        if not os.path.isfile(path):
-            name = "standard input" if path == "-" else path
-            raise click.BadParameter(
-                f"Parquet is read from its end and needs a file, got {name}", param_hint="FILE"
-            )
-    for name in (*paths, str(output)):
-        try:
-            name.encode()
-        except UnicodeEncodeError as error:
-            raise click.ClickException(
-                f"the name of a Parquet file must be UTF-8, got {name!r}; rename it or link to it"
-            ) from error
-
-
 def _check_output(output: Path | None, paths: list[str], state: Path | None) -> None:
-    """Refuse to write over what is read, or the state, and where there is no folder."""
+    """Refuse to write over an input, over the state, or over the output of an earlier run."""
     if output is None:
         return
     if not output.parent.is_dir():
@@ -227,19 +145,20 @@ def _check_output(output: Path | None, paths: list[str], state: Path | None) -> 
             raise click.BadParameter(f"{output} is being read; name another", param_hint="--output")
     if state is None:
         return
-    if output.exists() and not output.is_file() and not output.is_dir():
-        raise click.BadParameter(
-            "a pipe or device cannot be cut back to what the state says; name a file",
-            param_hint="--output",
-        )
     if os.path.realpath(output) in (os.path.realpath(state), str(lock_path(state))):
         raise click.BadParameter(
-            f"{output} is the state's own, or its lock; name another", param_hint="--output"
+            f"{output} is the state or its lock; name another", param_hint="--output"
+        )
+    if state.exists() and output.is_file() and output.stat().st_size > 0:
+        raise click.BadParameter(
+            f"{output} exists, and with --state each run writes only records that are new; name a "
+            "new file",
+            param_hint="--output",
         )
 
 
-def _seen(state: Path | None, similarity: float, budget: int | None) -> Deduplicator:
-    """The de-duplicator, from the state where there is one."""
+def _load(state: Path | None, similarity: float, budget: int | None) -> Deduplicator:
+    """The de-duplicator, from the state if there is one."""
     from math import inf
 
     from ..dedup.deduplicator import Deduplicator
@@ -250,10 +169,98 @@ def _seen(state: Path | None, similarity: float, budget: int | None) -> Deduplic
         raise click.BadParameter(str(error), param_hint="--budget") from error
     if state is None or not state.exists():
         return wanted
-    held = Deduplicator.load(state)
-    if (ours := (held.similarity, held.budget)) != (wanted.similarity, wanted.budget):
+    loaded = Deduplicator.load(state)
+    if (ours := (loaded.similarity, loaded.budget)) != (wanted.similarity, wanted.budget):
         raise click.ClickException(
-            f"{state} was begun with a similarity of {ours[0]:g} and a budget of {ours[1]:g}; "
-            "go on with those, or name another state"
+            f"{state} was made with --similarity {ours[0]:g} and a budget of {ours[1]:g}; "
+            "use these, or name another state"
         )
-    return held
+    return loaded
+
+
+def _save(seen: Deduplicator, state: Path) -> None:
+    try:
+        seen.save(state)
+    except OSError as error:
+        raise click.ClickException(f"cannot write {state}: {error.strerror}") from error
+
+
+@contextmanager
+def _open_output(output: Path | None, job: Job) -> Iterator[LineOutput | ParquetOutput]:
+    """Where kept records are written; a file is replaced when all of it is written."""
+    from ..dedup.formats import LineOutput, ParquetOutput
+
+    if output is None:
+        out = LineOutput(sys.stdout.buffer)
+        yield out
+        out.close()
+        return
+    try:
+        with _replace(output) as file:
+            made = LineOutput(file) if job.schema is None else ParquetOutput(file, job.schema)
+            yield made
+            made.close()
+    except OSError as error:
+        said = error.strerror or str(error)
+        raise click.ClickException(f"cannot write {output}: {said}") from error
+
+
+@contextmanager
+def _replace(path: Path) -> Iterator[BinaryIO]:
+    """A new file that takes a path once it is complete; a pipe or device is written directly."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{target.name}.part")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _explain(batch: Batch, record: Record, verdict: Verdict, *, several: bool) -> None:
+    """Print why a record is not kept, as JSON; records are numbered from 1."""
+    if verdict.kept:
+        return
+    found: dict[str, Any] = {"record": verdict.number + 1, "file": batch.file if several else None}
+    found["line" if batch.table is None else "row"] = record.line
+    if verdict.of is None:  # it is in no output
+        raw = None if batch.table is not None else _short(record.raw.decode("utf-8", "replace"))
+        found |= {"raw": raw, "text": _short(record.content), "bad": True}
+        found["reason"] = verdict.reason
+    else:
+        found |= {"text": _short(record.content), "of": verdict.of + 1}
+        found["similarity"] = round(verdict.similarity or 0.0, 6)
+        found["kept"] = _short(verdict.record)
+    click.echo(json.dumps({k: v for k, v in found.items() if v is not None}), err=True)
+
+
+def _short(content: object) -> str | None:
+    return valid(content[:SHOWN]) if isinstance(content, str) else None
+
+
+def _summarize(job: Job, seconds: float) -> None:
+    """Print on standard error what became of the records."""
+    tally = job.tally
+    rate = f" ({tally.records / seconds:,.0f} records/s)" if tally.records else ""
+    click.echo(f"records: {tally.records:,} in {seconds:.1f} s{rate}", err=True)
+    click.echo(f"kept: {tally.kept:,}, duplicates: {tally.duplicates:,}", err=True)
+    if tally.rejected:
+        most = "warning: " if 2 * tally.rejected > tally.records else ""
+        said = f"{most}rejected: {tally.rejected:,}, {job.reason}; --explain lists them"
+        click.echo(said, err=True)
+    for name, why in job.damages.items():
+        click.echo(f"{name} is damaged, read up to there: {why}", err=True)
+
+
+def _progress(paths: list[str]) -> AbstractContextManager[Update]:
+    """A progress bar by bytes, unless records are printed on the same terminal."""
+    if sys.stdout.isatty():
+        return nullcontext(lambda done, total=None, text="": None)
+    return progress("dedup", total_size(paths))

@@ -14,7 +14,6 @@ from .io import file_errors, standard_output, valid, visible
 
 FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 SHOWN = 5  # of the most frequent things
-FILES = 20  # that were read last
 LONG = 200  # characters of each
 
 
@@ -96,32 +95,12 @@ def _seen(seen: Any) -> dict[str, Any]:  # noqa: ANN401
         "similarity": seen.similarity,
         "budget": _limit(seen.budget),
         **seen.setting,
-        **_job(seen.note.get("distinctkv dedup") or {}),
         "in memory": seen.nbytes,
         "most repeated": [
             {"count": count, "record": number + 1, "text": _text(record)}
             for count, number, record in most
         ],
     }
-
-
-def _job(note: dict[str, Any]) -> dict[str, Any]:
-    """What a run of ``dedup`` keeps in its state: what it read, how far, and what it wrote."""
-    told: dict[str, Any] = {}
-    if "form" in note:
-        told |= {"form": note["form"], "field": note.get("field")}
-        told["left out"] = note.get("tally", {}).get("bad")
-    if "folder" in note:
-        told["output"] = f"{note['folder']}, parts: {note.get('parts', 0):,}"
-    elif note.get("output"):
-        path, _, length, _ = note["output"]
-        told["output"] = f"{path}, {length:,} bytes"
-    rows = [(name, place[2], "rows") for name, place in note.get("read", {}).items()]
-    rows += [(name, offset, "bytes") for name, offset in note.get("files", {}).items()]
-    told["read"] = [{"n": n, "of": unit, "file": name} for name, n, unit in rows[-FILES:]]
-    if len(rows) > FILES:
-        told["files read"] = len(rows)
-    return told
 
 
 def _detector(detector: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
@@ -29,28 +27,3 @@ class Verdict(NamedTuple):
     def bad(self) -> bool:
         """Whether the record could not be compared."""
         return not self.kept and self.of is None
-
-
-@dataclass(slots=True)
-class Tally:
-    """Records by what became of them."""
-
-    records: int = 0
-    kept: int = 0
-    dropped: int = 0
-    bad: int = 0  # no record, no field, or nothing to compare
-
-    def count(self, verdicts: Sequence[Verdict]) -> None:
-        """Take some more into account."""
-        self.records += len(verdicts)
-        self.kept += sum(verdict.kept for verdict in verdicts)
-        self.bad += sum(verdict.bad for verdict in verdicts)
-        self.dropped = self.records - self.kept - self.bad
-
-    @classmethod
-    def restore(cls, saved: dict[str, int]) -> Tally:
-        """What a state file kept."""
-        tally = cls(**saved)
-        if not all(isinstance(n, int) and n >= 0 for n in saved.values()):
-            raise ValueError(f"records are counted by whole numbers, got {saved}")
-        return tally
