@@ -20,12 +20,20 @@ from distinctkv.policy import Concentration
 
 from ..baselines import LFU, Attention, Recency
 from ..data import Episode, Events, mimic, movielens
-from .keyed import NOISE, STREAMS, WIDTH, Keyed, answered, commonest, few
 from .loglines import PARSER, RULES, SYSTEMS, log_rows
 from .result import Measure, Result, Role, Row, Setting
 from .routes import ROUTES, label_rows
 from .shelf import conclude, unmeasured
 from .study import FULL, Progress, Scale, absent, silent, sources
+from .synthetic_keys import (
+    NOISE,
+    STREAMS,
+    WIDTH,
+    SyntheticKeys,
+    correct_answers,
+    most_common_label,
+    used_seeds,
+)
 
 TITLE = "Four domains"
 QUESTION = (
@@ -98,7 +106,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     if len(missing) == len(NEEDS):
         return unmeasured("domains", settings(scale), seeds, missing)
     started = perf_counter()
-    used = few(seeds, scale)
+    used = used_seeds(seeds, scale)
     made: list[Row] = []
     for done, (name, label, needs, load, asked, role) in enumerate(DOMAINS, start=1):
         found = {} if needs in missing else measure(load(), used)
@@ -131,11 +139,11 @@ def measure(events: Events, seeds: Sequence[int]) -> Mapping[str, Mapping[str, M
         "distinct": n_distinct,
         "redundancy": len(events) / n_distinct,
         "budget": quarter,
-        "commonest class": np.bincount(commonest(events)).max() / n_distinct,
+        "commonest class": np.bincount(most_common_label(events)).max() / n_distinct,
     }
     found: dict[str, list[float]] = {name: [number] * len(seeds) for name, number in counts.items()}
     for seed in seeds:
-        episode = Keyed(events).draw(np.random.default_rng(seed))
+        episode = SyntheticKeys(events).draw(np.random.default_rng(seed))
         cache = Cache(Concentration.fixed(TAU))
         scores = {
             "recall": recall(cache, episode),
@@ -151,7 +159,7 @@ def measure(events: Events, seeds: Sequence[int]) -> Mapping[str, Mapping[str, M
 
 def recall(memory: Memory, episode: Episode) -> float:
     """The part of the queries that is answered right."""
-    return float(answered(memory, episode).mean())
+    return float(correct_answers(memory, episode).mean())
 
 
 def sample(episode: Episode, seed: int) -> Episode:

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..baselines import H2O
 from ..data import Events
-from .keyed import Keyed, answered
 from .result import Measure, Row
+from .synthetic_keys import SyntheticKeys, correct_answers
 
 THETAS = (0.01, 0.02, 0.05, 0.145)
 HEADING = "H2O by its settings; these are the seeds of the other tables"
@@ -21,10 +21,10 @@ def hitter_rows(events: Events, seeds: Sequence[int], budget: int) -> Iterator[R
     places = list(product((0, budget // 2), THETAS))
     found: dict[tuple[int, float], list[float]] = {place: [] for place in places}
     for seed in seeds:
-        episode = Keyed(events).draw(np.random.default_rng(seed))
+        episode = SyntheticKeys(events).draw(np.random.default_rng(seed))
         for recent, theta in places:
             memory = H2O(budget, score_theta=theta, recent=recent)
-            found[recent, theta].append(float(answered(memory, episode).mean()))
+            found[recent, theta].append(float(correct_answers(memory, episode).mean()))
     for (recent, theta), recalls in found.items():
         yield Row(
             f"r{recent}_t{1000 * theta:.0f}",

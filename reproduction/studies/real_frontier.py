@@ -37,11 +37,11 @@ from ..baselines import (
 from ..data import Events, movielens
 from .adaptive_words import compared
 from .hitters import HEADING, THETAS, hitter_rows
-from .keyed import NOISE, WIDTH, Keyed, answered, few
 from .result import Measure, Result, Role, Row, Setting
 from .shelf import conclude, unmeasured
 from .study import FULL, Progress, Scale, absent, silent, sources
 from .sweep import Curve, Method, comma_list
+from .synthetic_keys import NOISE, WIDTH, SyntheticKeys, correct_answers, used_seeds
 
 TITLE = "The frontier on a real stream"
 QUESTION = (
@@ -149,7 +149,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     if missing := absent("movielens"):
         return unmeasured("real_frontier", settings(scale), seeds, missing)
     started = perf_counter()
-    events, used = movielens.load().head(EVENTS), few(seeds, scale)
+    events, used = movielens.load().head(EVENTS), used_seeds(seeds, scale)
     curves = race(events, used, progress)
     result = Result(
         study="real_frontier",
@@ -171,10 +171,10 @@ def race(events: Events, seeds: Sequence[int], progress: Progress = silent) -> C
     popularity = np.bincount(events.items)
     scores = np.empty((len(entries), len(MEASURES), len(seeds)))
     for i, seed in enumerate(seeds):
-        episode = Keyed(events).draw(np.random.default_rng(seed))
+        episode = SyntheticKeys(events).draw(np.random.default_rng(seed))
         for e, (sweep, size) in enumerate(entries):
             memory = sweep.make(size)
-            right = answered(memory, episode)
+            right = correct_answers(memory, episode)
             by_rating = np.average(right, weights=popularity)
             scores[e, :, i] = right.mean(), by_rating, len(memory), memory.nbytes
             progress(i * len(entries) + e + 1, len(seeds) * len(entries))

@@ -13,8 +13,8 @@ from distinctkv.policy import Concentration, Merge, ValuePolicy
 from ..baselines import Attention
 from ..data import Episode, Events, mimic
 from ..data.synthetic import Ints
-from .keyed import Keyed, commonest
 from .result import Measure, Row
+from .synthetic_keys import SyntheticKeys, most_common_label
 
 POLICIES: Mapping[str, tuple[str, str]] = {
     "first": ("Slots keep the first route", "Merge(value='first'), the paper's"),
@@ -31,7 +31,7 @@ def label_rows(missing: bool, seeds: Sequence[int], tau: float) -> Iterator[Row]
     if not missing:
         events = mimic.load().prescriptions
         for seed in seeds:
-            episode = Keyed(events).draw(np.random.default_rng(seed))
+            episode = SyntheticKeys(events).draw(np.random.default_rng(seed))
             for policy in POLICIES:
                 answers = answer(events, episode, policy, tau)
                 found[policy].append([float((answers == truth).mean()) for truth in truths(events)])
@@ -63,4 +63,4 @@ def truths(events: Events) -> tuple[Ints, Ints, Ints]:
     """
     first = np.unique(events.items, return_index=True)[1]
     last = len(events) - 1 - np.unique(events.items[::-1], return_index=True)[1]
-    return events.labels[first], events.labels[last], commonest(events)
+    return events.labels[first], events.labels[last], most_common_label(events)

@@ -1,8 +1,8 @@
 """How much the threshold matters on real streams, and how much the noise of the keys.
 
-The paper (end of "Real-data validation") sweeps tau from .2 to .9 and means by it a similarity: a
-repeat merges if its cosine to a slot is at least that. Its eq. 2, and this package, mean novelty:
-tau = 1 - similarity. Rows give both. Keys are those of ``keyed``.
+The paper (end of "Real-data validation") sweeps tau from .2 to .9 and means a similarity: a repeat
+merges if its cosine to a slot is at least that. In its eq. 2, and in this library, tau is a
+novelty: tau = 1 - similarity. Rows give both. Keys are those of ``synthetic_keys``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,20 @@ from distinctkv.policy import Concentration
 from distinctkv.rule import Floats
 
 from ..data import Events
-from .keyed import LABELS, NOISE, STREAMS, WIDTH, Keyed, answered, few
+from .findings import paragraphs
 from .result import Measure, Result, Row, Series, Setting
 from .shelf import conclude, unmeasured
 from .study import FULL, Progress, Scale, absent, silent, sources
-from .sweep import comma_list
+from .sweep import comma_list, round5
+from .synthetic_keys import (
+    LABELS,
+    NOISE,
+    STREAMS,
+    WIDTH,
+    SyntheticKeys,
+    correct_answers,
+    used_seeds,
+)
 
 TITLE = "How much the threshold matters"
 QUESTION = (
@@ -38,7 +47,7 @@ HEADINGS = {name: f"{label}, noise {NOISE}" for name, label in LABELS.items()} |
 RATIO = "slots / distinct"
 MEASURES = ("slots", RATIO, "recall")
 PLATEAU = (0.5, 0.6, 0.7, 0.8)  # where the paper says that nothing changes
-# By stream: what `sweep` (seeds, similarities, measures) or `crowd` (seeds, noises) found.
+# By stream: (seeds, similarities, measures) of `threshold_sweep`, (seeds, noises) of `noise_sweep`.
 Found = Mapping[str, Floats]
 
 
@@ -67,20 +76,21 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         return unmeasured("tau", settings(scale), seeds, missing)
     started = perf_counter()
     streams = {name: load() for name, load in STREAMS.items() if name not in missing}
-    used = few(seeds, scale)
+    used = used_seeds(seeds, scale)
     swept: dict[str, Floats] = {}
     noisy: dict[str, Floats] = {}
     for done, (name, events) in enumerate(streams.items(), start=1):
-        swept[name] = np.array([sweep(events, seed) for seed in used])
+        swept[name] = np.array([threshold_sweep(events, seed) for seed in used])
         progress(2 * done - 1, 2 * len(streams))
-        noisy[name] = np.array([crowd(events.head(HEAD), seed) for seed in used])
+        noisy[name] = np.array([noise_sweep(events.head(HEAD), seed) for seed in used])
         progress(2 * done, 2 * len(streams))
+    rows = (*threshold_rows(swept), *noise_rows(noisy, len(used)))
     result = Result(
         study="tau",
         title=TITLE,
         question=QUESTION,
-        reading=reading(swept, noisy),
-        rows=(*threshold_rows(swept), *noise_rows(noisy, len(used))),
+        reading=paragraphs("tau", rows, head=HEAD, **plateau(swept)),
+        rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),
         series=tuple(lines(swept, noisy)),
@@ -90,22 +100,22 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     return conclude(result, perf_counter() - started)
 
 
-def sweep(events: Events, seed: int) -> Floats:
+def threshold_sweep(events: Events, seed: int) -> Floats:
     """Slots, slots per distinct item and recall at each similarity, on the same keys."""
-    episode = Keyed(events).draw(np.random.default_rng(seed))
+    episode = SyntheticKeys(events).draw(np.random.default_rng(seed))
     found = []
     for similarity in SIMILARITIES:
         cache = Cache(Concentration.similar(similarity))
-        recall = answered(cache, episode).mean()
+        recall = correct_answers(cache, episode).mean()
         found.append((len(cache), len(cache) / events.n_distinct, recall))
     return np.array(found, dtype=np.float64)
 
 
-def crowd(events: Events, seed: int) -> Floats:
-    """Slots per distinct item at each noise, under a threshold that is strict."""
+def noise_sweep(events: Events, seed: int) -> Floats:
+    """Slots per distinct item at each noise, at the strict threshold."""
     found = []
     for noise in NOISES:
-        episode = Keyed(events, noise).draw(np.random.default_rng(seed))
+        episode = SyntheticKeys(events, noise).draw(np.random.default_rng(seed))
         cache = Cache(Concentration.similar(STRICT))
         cache.write(episode.keys)
         found.append(len(cache) / events.n_distinct)
@@ -147,8 +157,7 @@ def lines(swept: Found, noisy: Found) -> Iterator[Series]:
 
     def line(kind: str, name: str, at: Sequence[float], found: Floats) -> Series:
         means, sds = found.mean(axis=0), found.std(axis=0, ddof=1)
-        rounded = (tuple(numbers.round(5).tolist()) for numbers in (means, sds))
-        return Series(f"{kind}.{name}", LABELS[name], tuple(at), *rounded)
+        return Series(f"{kind}.{name}", LABELS[name], tuple(at), round5(means), round5(sds))
 
     for name in swept:
         yield line("recall", name, SIMILARITIES, swept[name][..., 2])
@@ -156,36 +165,8 @@ def lines(swept: Found, noisy: Found) -> Iterator[Series]:
         yield line("noise", name, NOISES, noisy[name])
 
 
-def reading(swept: Found, noisy: Found) -> tuple[str, ...]:
-    """What the numbers say of the streams that were here."""
-
-    def each(similarity: float, measure: str) -> str:
-        at = SIMILARITIES.index(similarity), MEASURES.index(measure)
-        return ", ".join(
-            f"{LABELS[name]} {found[:, at[0], at[1]].mean():.3f}" for name, found in swept.items()
-        )
-
+def plateau(swept: Found) -> Mapping[str, float]:
+    """The fewest and the most slots per distinct item from similarity .6 to .8."""
     places = [SIMILARITIES.index(similarity) for similarity in PLATEAU[1:]]
-    inside = [found[:, places, 1].mean(axis=0) for found in swept.values()]
-
-    def crowded(noise: float) -> str:
-        place = NOISES.index(noise)
-        return ", ".join(f"{found[:, place].mean():.2f}" for found in noisy.values())
-
-    return (
-        "The paper's threshold here is a similarity s, that of its eq. 2 a novelty, tau = 1 - s; "
-        "they agree only at .5.",
-        f"From s = {PLATEAU[1]} to {PLATEAU[-1]} slots per distinct item lie between "
-        f"{np.min(inside):.3f} and {np.max(inside):.3f}. At .5 they are {each(0.5, RATIO)}; less "
-        "than 1 is where different items share a slot. "
-        f"Recall at .5: {each(0.5, 'recall')}; at .4: {each(0.4, 'recall')}.",
-        f"At .9 slots per distinct item are {each(0.9, RATIO)}, recall {each(0.9, 'recall')}, with "
-        f"noise {NOISE}, at which two occurrences have an expected cosine of "
-        f"{1 / (1 + NOISE**2):.3f}. "
-        f"On the first {HEAD:,} events ({', '.join(LABELS[name] for name in noisy)}) noise .25 "
-        f"opens {crowded(0.25)} slots per distinct item, .28 {crowded(0.28)}, .3 {crowded(0.3)}, "
-        f".32 {crowded(0.32)} and .35 {crowded(0.35)}.",
-        f"These ranges are those of random keys in {WIDTH} dimensions with this noise. They say "
-        "nothing about the threshold of an encoder. Log lines, the one stream that is compared as "
-        "it is, are in studies domains and logs.",
-    )
+    inside = [found[:, places, MEASURES.index(RATIO)].mean(axis=0) for found in swept.values()]
+    return {"fewest": float(np.min(inside)), "most": float(np.max(inside))}

@@ -5,10 +5,10 @@ from distinctkv import Cache, Concentration
 from reproduction.data import movielens
 from reproduction.studies import real_frontier as study
 from reproduction.studies.hitters import THETAS
-from reproduction.studies.keyed import Keyed, answered
 from reproduction.studies.result import Result
 from reproduction.studies.study import FULL, QUICK, absent
 from reproduction.studies.sweep import Curve
+from reproduction.studies.synthetic_keys import SyntheticKeys, correct_answers
 from tests.reproduction.studies.tails import small_frontier, streams
 
 
@@ -105,7 +105,7 @@ def test_the_movies_have_a_slot_each(rng):
     if absent("movielens"):
         pytest.skip("MovieLens is not on this machine")
     cache = Cache(Concentration.fixed(study.PLAIN))
-    right = answered(cache, Keyed(movielens.load().head(study.EVENTS)).draw(rng))
+    right = correct_answers(cache, SyntheticKeys(movielens.load().head(study.EVENTS)).draw(rng))
     assert len(right) == 1388
     assert len(cache) == pytest.approx(1385, abs=6)
     assert right.mean() > 0.99

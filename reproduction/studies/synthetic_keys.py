@@ -1,9 +1,9 @@
-"""Real streams with keys of our own: what came when is real, the vectors are not.
+"""Real streams with synthetic keys: the order of items is real, the vectors are random.
 
 Every item has a random direction, and every occurrence of it is a noisy copy: "the keys are
-synthetic and the read is train-free", says the paper of its real streams. It leaves size and noise
-open; its numbers come out at 64 and .3. There is one stream of each kind, so a spread over seeds is
-that of the keys alone.
+synthetic and the read is train-free", says the paper of its real streams. It leaves key size and
+noise open; its numbers appear at 64 and .3. There is one stream of each kind, so the spread over
+seeds is that of the keys alone.
 """
 
 # L events, K items, D key size, C classes
@@ -24,15 +24,15 @@ from ..data.synthetic import Ints, occurrences
 from .study import Scale
 
 WIDTH, NOISE = 64, 0.3
-LEAST = 3  # seeds in a quick run
-CODES = 150_000  # of DE-SynPUF, the first; as many as the paper takes
-PART = 256  # queries read at a time: attention over 30,000 tokens has a large table
+MIN_SEEDS = 3  # of a quick run
+CODES = 150_000  # the first codes of DE-SynPUF, as many as the paper uses
+BATCH = 256  # queries read at a time: attention over 30,000 tokens needs a large matrix
 Bools = NDArray[np.bool_]
 
 
 def drugs() -> Events:
-    """MIMIC's prescriptions, each drug by its commonest route; the paper asks for one."""
-    return one_label(mimic.load().prescriptions)
+    """MIMIC's prescriptions with one route for every drug, its most common one."""
+    return with_one_label(mimic.load().prescriptions)
 
 
 # The streams of the paper whose items have keys, by the names that `distinctkv data get` takes.
@@ -45,8 +45,8 @@ LABELS = {"movielens": "MovieLens", "mimic": "MIMIC-IV demo", "synpuf": "DE-SynP
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
-    """How a stream of events gets its keys."""
+class SyntheticKeys:
+    """A stream of events, and how its keys are drawn."""
 
     events: Events
     noise: float = NOISE
@@ -57,7 +57,7 @@ class Keyed:
 
         >>> items, labels = np.array([0, 1, 0]), np.array([4, 2, 4])
         >>> events = Events(items, labels, np.arange(3), ("sky", "sea"), tuple("abcde"), "")
-        >>> episode = Keyed(events).draw(np.random.default_rng(0))
+        >>> episode = SyntheticKeys(events).draw(np.random.default_rng(0))
         >>> episode.keys.shape, episode.queries.shape, episode.answers
         ((3, 64), (2, 64), array([4, 2]))
         """
@@ -68,15 +68,15 @@ class Keyed:
             values=np.eye(len(self.events.classes))[self.events.labels],
             items=items,
             queries=occurrences(rng, prototypes, self.noise),
-            answers=commonest(self.events),
+            answers=most_common_label(self.events),
         )
 
 
-def commonest(events: Events) -> Ints:
-    """The label that comes most often with each item, (K,); of equals the item's first, if any.
+def most_common_label(events: Events) -> Ints:
+    """The most frequent label of each item, (K,); in a tie the label of its first event.
 
     >>> items, labels = np.array([0, 0, 0, 1, 1]), np.array([1, 2, 2, 2, 1])
-    >>> commonest(Events(items, labels, np.arange(5), ("sky", "sea"), tuple("abc"), ""))
+    >>> most_common_label(Events(items, labels, np.arange(5), ("sky", "sea"), tuple("abc"), ""))
     array([2, 2])
     """
     counts = np.zeros((events.n_distinct, len(events.classes)))
@@ -87,27 +87,27 @@ def commonest(events: Events) -> Ints:
     return labels
 
 
-def one_label(events: Events) -> Events:
-    """The stream in which an item has one label, its commonest."""
-    return replace(events, labels=commonest(events)[events.items])
+def with_one_label(events: Events) -> Events:
+    """The stream with one label for every item, its most common one."""
+    return replace(events, labels=most_common_label(events)[events.items])
 
 
-def answered(memory: Memory, episode: Episode) -> Bools:
-    """Write the stream and ask for every item: which answers are right, (K,)."""
+def correct_answers(memory: Memory, episode: Episode) -> Bools:
+    """Write the stream and ask for every item: which answers are correct, (K,)."""
     memory.write(episode.keys, episode.values)
-    parts = [
-        np.asarray(memory.read(episode.queries[start : start + PART])).argmax(axis=1)
-        for start in range(0, len(episode.queries), PART)
+    batches = [
+        np.asarray(memory.read(episode.queries[start : start + BATCH])).argmax(axis=1)
+        for start in range(0, len(episode.queries), BATCH)
     ]
-    right: Bools = np.concatenate(parts) == episode.answers
-    return right
+    correct: Bools = np.concatenate(batches) == episode.answers
+    return correct
 
 
-def few(seeds: Sequence[int], scale: Scale) -> Sequence[int]:
-    """The seeds of a long study: all at full size, and in a quick run no fewer than three.
+def used_seeds(seeds: Sequence[int], scale: Scale) -> Sequence[int]:
+    """The seeds of a long study: all at full size; the part of a quick run, at least three.
 
     >>> from .study import FULL, QUICK
-    >>> len(few(range(10), QUICK)), len(few(range(10), FULL))
+    >>> len(used_seeds(range(10), QUICK)), len(used_seeds(range(10), FULL))
     (3, 10)
     """
-    return seeds[: max(LEAST, scale.of(len(seeds)))]
+    return seeds[: max(MIN_SEEDS, scale.of(len(seeds)))]
