@@ -1,13 +1,10 @@
-import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
 from reproduction.data import movielens
 from reproduction.studies import real_frontier as study
-from reproduction.studies.hitters import THETAS
 from reproduction.studies.result import Result
 from reproduction.studies.study import FULL, QUICK, absent
-from reproduction.studies.sweep import Curve
 from reproduction.studies.synthetic_keys import SyntheticKeys, correct_answers
 from tests.reproduction.studies.tails import small_frontier, streams
 
@@ -49,36 +46,8 @@ def test_the_strongest_policy_is_named_with_its_setting(small, found):
     assert best.setting.startswith("B=1600")
 
 
-def made_up(recalls):
-    """Curves on which a memory always recalls what is said, from as many slots as its size."""
-    curves = {}
-    for sweep in study.SWEEPS:
-        flat = np.ones((len(sweep.sizes), 3))
-        found = {name: flat * recalls.get(sweep.name, 0.5) for name in study.MEASURES}
-        found["slots"] = flat * np.array(sweep.sizes)[:, None]
-        curves[sweep.name] = Curve(sweep, found)
-    return curves
-
-
-@pytest.mark.parametrize(
-    ("ours", "word"), [(0.9, "more than"), (0.1, "less than"), (0.5, "as much as")]
-)
-def test_the_reading_says_who_recalls_more_as_it_was_measured(ours, word):
-    _, _, strongest, quarters, *_ = study.reading(made_up({"dp": ours}))
-    other = {"more than": "less than", "less than": "more than"}.get(word, word)
-    assert f"{other} the cache at tau" in strongest
-    assert f"{word} redundancy eviction" in quarters
-    assert f"{word} LFU over slots" in quarters
-
-
-@pytest.mark.parametrize(("tuned", "word"), [(0.9, "more than"), (0.1, "less than")])
-def test_tuned_h2o_is_praised_only_where_it_is_better(tuned, word):
-    said = study.reading(made_up({"h2o_tuned": tuned}))[1]
-    assert f"{word} in its published form" in said
-
-
 def test_the_tuned_setting_of_h2o_is_one_of_its_table(small, found):
-    assert len(small.tables["hitters"]) == 2 * len(THETAS)
+    assert len(small.tables["hitters"]) == 2 * len(study.THETAS)
     one = found["hitters", "r0_t20"]["recall"].mean
     assert one == found["points", "h2o_tuned"]["recall"].mean
     half = found["hitters", "r800_t145"]["recall"].mean
