@@ -1,7 +1,7 @@
 # Two commands for a newcomer, `make reproduce` and `make test`. Each sets up all it needs.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test check bench docs
+.PHONY: help reproduce test test-all check bench docs
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,9 +11,13 @@ BENCHMARKS := vectors budget peers memory kills logs nn dedup large scale soak r
 # Our processes, not BLAS, use the cores: two test workers, one benchmark, one study.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1
 
+# A file of tests stays on one worker, so that fixtures of a module are made once.
+PYTEST := -n 2 --dist loadfile --cov --cov-report=term-missing:skip-covered
+
 help:
 	@echo "make reproduce   run the studies, print their tables, write one HTML report to out/"
-	@echo "make test        run the tests, with branch coverage of the core"
+	@echo "make test        run the tests (5 minutes), with branch coverage of the core"
+	@echo "make test-all    also the slow ones, and the oldest supported transformers"
 	@echo "make check       format, lint, types, import contracts, doctests"
 	@echo "make bench       speed and quality against other libraries, on this machine"
 	@echo "make docs        build the documentation into site/"
@@ -22,7 +26,10 @@ reproduce: .venv/.ready
 	$(ONE_THREAD) $(BIN)/python -m reproduction --out out
 
 test: .venv/.ready
-	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal --cov --cov-report=term-missing:skip-covered
+	$(ONE_THREAD) $(BIN)/pytest $(PYTEST)
+
+test-all: .venv/.ready
+	$(ONE_THREAD) $(BIN)/pytest $(PYTEST) -m ""
 	tests/hf/versions.sh short
 
 check: .venv/.ready

@@ -16,6 +16,7 @@ needs_triton = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_triton
 def test_interpreted_kernels_do_as_torch_does(seed):
     command = [sys.executable, "-m", "tests.hf.interpreted", str(seed)]

@@ -96,7 +96,8 @@ def test_tau_may_change_under_a_state(seed):
 
 @torch.no_grad()
 @pytest.mark.parametrize(
-    "name", ["distinct", *(pytest.param(name, marks=pytest.mark.slow) for name in COMPILED)]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) for name in ("distinct", *COMPILED)],
 )
 def test_a_model_with_a_state_compiles_whole_and_steps(name, seed):
     torch.manual_seed(seed)

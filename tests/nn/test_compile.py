@@ -13,6 +13,7 @@ def layer(q, k, v, log_gate, tau):
     return mass + distinct, found.n_slots
 
 
+@pytest.mark.slow
 def test_allocate_and_read_compile_whole_with_their_gradients(batch):
     data = batch(dtype=torch.float32)
     inputs = [x.requires_grad_() for x in (data.q, data.k, data.v, data.log_gate)]

@@ -246,6 +246,7 @@ def test_slots_that_refuse_a_value_are_as_they_were(name, n_tokens, mode, seed):
         assert torch.equal(mixer.step(x[:, 0], state), mixer.step(x[:, 0], other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [["mamba2", "distinct"], ["distinct", "mamba2"]])
 def test_a_compiled_mixer_that_moved_is_seen_by_its_model(layers, seed):
     torch.manual_seed(seed)

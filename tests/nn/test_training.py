@@ -52,6 +52,7 @@ def small():
     return HybridLM(TASK.vocabulary, 64, [cache()])
 
 
+@pytest.mark.slow
 def test_the_hybrid_recalls_what_the_backbone_alone_does_not(seed):
     """Both run one schedule to its end. With some times the steps the backbone learns it too."""
     models = []
