@@ -20,11 +20,11 @@ from distinctkv.policy import Concentration
 
 from ..baselines import LFU, Attention, Recency
 from ..data import Episode, Events, mimic, movielens
+from ..result import Measure, Result, Role, Row, Setting
+from . import Progress
 from .loglines import PARSER, RULES, SYSTEMS, log_rows
-from .result import Measure, Result, Role, Row, Setting
 from .routes import ROUTES, label_rows
-from .shelf import conclude, unmeasured
-from .study import FULL, Progress, Scale, absent, silent, sources
+from .runner import FULL, Scale, absent, finish, mark_unmeasured, silent, sources
 from .synthetic_keys import (
     NOISE,
     STREAMS,
@@ -104,7 +104,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     """Every stream that is here with keys of each seed; then the logs, which have no seed."""
     missing = absent(*NEEDS)
     if len(missing) == len(NEEDS):
-        return unmeasured("domains", settings(scale), seeds, missing)
+        return mark_unmeasured("domains", settings(scale), seeds, missing)
     started = perf_counter()
     used = used_seeds(seeds, scale)
     made: list[Row] = []
@@ -128,7 +128,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         headings=HEADINGS,
         absent=missing,
     )
-    return conclude(result, perf_counter() - started)
+    return finish(result, perf_counter() - started)
 
 
 def measure(events: Events, seeds: Sequence[int]) -> Mapping[str, Mapping[str, Measure]]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import sqrt
-from statistics import fmean
 from time import perf_counter
 
 import numpy as np
@@ -44,10 +43,10 @@ from ..baselines import (
     Superposition,
 )
 from ..data import RecallTask
+from ..result import Measure, Result, Row, Series, Setting
+from . import Progress
 from .findings import paragraphs
-from .result import Claim, Measure, Result, Row, Series, Setting
-from .shelf import conclude
-from .study import FULL, Progress, Scale, silent
+from .runner import FULL, Scale, finish, silent
 from .sweep import CACHE, TAUS, Curve, Method, comma_list, compare, every_item
 
 TITLE = "The threshold against eviction"
@@ -219,8 +218,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         series=tuple(lines(curves)),
         headings=HEADINGS,
     )
-    concluded = conclude(result, perf_counter() - started)
-    return replace(concluded, claims=tuple(qualify(claim, curves) for claim in concluded.claims))
+    return finish(result, perf_counter() - started)
 
 
 def widths(seeds: Sequence[int], n_episodes: int) -> Curve:
@@ -284,43 +282,6 @@ def margins(curves: Curves, baseline: Method) -> Margins:
         for budget in BUDGETS
         if budget >= least
     }
-
-
-def budgets_won(found: Margins) -> list[int]:
-    """Budgets at which the cache recalls more, by what the paper would print and beyond chance.
-
-    >>> budgets_won({16: Measure(0.1, 0.01, 9), 32: Measure(0.007, 0.02, 9)})
-    [16]
-    """
-    least = NOTICED + pooled_error(found)
-    return [budget for budget, margin in found.items() if margin.mean > least]
-
-
-def pooled_error(found: Margins) -> float:
-    """Half of the 95 % interval of a margin, by the variance pooled over all budgets.
-
-    Two seeds say little of the spread at one budget, and more at seven.
-
-    >>> round(pooled_error(dict.fromkeys((16, 32, 48), Measure(0.1, 0.01, 4))), 5)  # 2.26 * .01 / 2
-    0.0113
-    """
-    n = min(margin.n for margin in found.values())
-    seen = len(found) * (n - 1) + 1
-    pooled = sqrt(fmean(margin.sd**2 for margin in found.values()) * seen / n)
-    return Measure(0.0, pooled, seen).margin
-
-
-def qualify(claim: Claim, curves: Curves) -> Claim:
-    """A claim that the cache never recalls less gets the budgets at which it recalls more."""
-    if (claim.table, claim.measure, claim.kind) != ("lead", "worst", "holds"):
-        return claim
-    baseline = next(policy for policy in POLICIES if policy.name == claim.row)
-    found = margins(curves, baseline)
-    won = budgets_won(found)
-    if len(won) == len(found):
-        return claim
-    where = f"only at B = {comma_list(won)}" if won else "at no budget"
-    return replace(claim, verdict=f"holds, leads by {NOTICED:g} beyond chance {where}")
 
 
 def margin_row(baseline: Method, found: Margins) -> Row:

@@ -18,10 +18,10 @@ from distinctkv.rule import Floats
 
 from ..baselines import KMeans
 from ..data import RecallTask
+from ..result import Result, Role, Row, Setting
+from . import Progress
 from .findings import paragraphs
-from .result import Result, Role, Row, Setting
-from .shelf import conclude
-from .study import FULL, Progress, Scale, silent
+from .runner import FULL, Scale, finish, silent
 from .sweep import CACHE, TAUS, Curve, Method, comma_list, compare, every_item
 
 TITLE = "Online allocation against offline clustering"
@@ -93,7 +93,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         series=tuple(curve.series("slots") for curve in curves.values()),
         headings=HEADINGS,
     )
-    return conclude(result, perf_counter() - started)
+    return finish(result, perf_counter() - started)
 
 
 def point_rows(curves: Curves) -> Iterator[Row]:

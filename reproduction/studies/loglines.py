@@ -9,8 +9,8 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from ..data import loghub
 from ..data.loghub import Log
+from ..result import Measure, Role, Row
 from .parsers import PAPER, ours
-from .result import Measure, Role, Row
 from .scores import score
 from .wordwise import SIMILARITIES
 

@@ -17,12 +17,11 @@ from time import perf_counter
 
 from ..data import loghub
 from ..data.loghub import Log
-from . import drain, wordwise
+from ..result import Measure, Result, Setting
+from . import Progress, drain, wordwise
 from .parsers import PAPER, contenders, grouped, grouping, judge, orders, shards_agree
-from .result import Measure, Result, Setting
+from .runner import FULL, Scale, absent, finish, mark_unmeasured, silent, sources
 from .scores import Scores
-from .shelf import conclude, unmeasured
-from .study import FULL, Progress, Scale, absent, silent, sources
 from .tallies import GRID, GRID_ORDERS, HEADINGS, RULES, SHARDS, SPOKEN, TAUS, at, tables
 
 TITLE = "The rule as a log parser"
@@ -51,7 +50,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     """Every parser on every system that is here, in several orders."""
     started = perf_counter()
     if absent("loghub"):
-        return unmeasured("logs", settings(scale), seeds, ["loghub"])
+        return mark_unmeasured("logs", settings(scale), seeds, ["loghub"])
     names = loghub.present()
     some = seeds[: max(min(LEAST, len(seeds)), scale.of(len(seeds)))]
     scored: dict[tuple[str, str], list[Scores]] = {}
@@ -77,7 +76,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         headings=HEADINGS,
         absent=absent(*(f"loghub/{system}" for system in SPOKEN)),
     )
-    return conclude(result, perf_counter() - started)
+    return finish(result, perf_counter() - started)
 
 
 def compete(log: Log, seeds: Sequence[int]) -> Iterator[tuple[str, Scores]]:

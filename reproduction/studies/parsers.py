@@ -12,8 +12,8 @@ from distinctkv.logs import LogParser
 from distinctkv.policy import Concentration
 
 from ..data.loghub import Log
+from ..result import Role
 from . import drain, wordwise
-from .result import Role
 from .scores import Scores, score
 
 Parse = tuple[Sequence[Hashable], Sequence[str]]

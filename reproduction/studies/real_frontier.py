@@ -33,10 +33,10 @@ from ..baselines import (
     SubGen,
 )
 from ..data import Episode, Events, movielens
+from ..result import Measure, Result, Row, Setting
+from . import Progress
 from .findings import paragraphs
-from .result import Measure, Result, Row, Setting
-from .shelf import conclude, unmeasured
-from .study import FULL, Progress, Scale, absent, silent, sources
+from .runner import FULL, Scale, absent, finish, mark_unmeasured, silent, sources
 from .sweep import CACHE, Curve, Method, comma_list, compare
 from .synthetic_keys import NOISE, WIDTH, SyntheticKeys, correct_answers, used_seeds
 
@@ -133,7 +133,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Every policy at every budget, the cache at every threshold, on the same keys."""
     if missing := absent("movielens"):
-        return unmeasured("real_frontier", settings(scale), seeds, missing)
+        return mark_unmeasured("real_frontier", settings(scale), seeds, missing)
     started = perf_counter()
     events, used = movielens.load().head(EVENTS), used_seeds(seeds, scale)
     curves = measure(events, used, progress)
@@ -150,7 +150,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         series=tuple(curve.series("slots") for curve in curves.values()),
         headings=HEADINGS,
     )
-    return conclude(result, perf_counter() - started)
+    return finish(result, perf_counter() - started)
 
 
 def measure(events: Events, seeds: Sequence[int], progress: Progress = silent) -> Curves:

@@ -33,10 +33,10 @@ from ..baselines import (
     Superposition,
 )
 from ..data import RecallTask
+from ..result import Result, Row, Series, Setting
+from . import Progress
 from .findings import paragraphs
-from .result import Result, Row, Series, Setting
-from .shelf import conclude
-from .study import FULL, Progress, Scale, silent
+from .runner import FULL, Scale, finish, silent
 from .sweep import Method, compare, every_item
 
 TITLE = "Recall at the cost of distinct items"
@@ -166,7 +166,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
             for name, curve in curves.items()
         ),
     )
-    return conclude(result, perf_counter() - started)
+    return finish(result, perf_counter() - started)
 
 
 def compared(one: Row, other: Row) -> str:

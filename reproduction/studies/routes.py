@@ -13,7 +13,7 @@ from distinctkv.policy import Concentration, Merge, ValuePolicy
 from ..baselines import Attention
 from ..data import Episode, Events, mimic
 from ..data.synthetic import Ints
-from .result import Measure, Row
+from ..result import Measure, Row
 from .synthetic_keys import SyntheticKeys, most_common_label
 
 POLICIES: Mapping[str, tuple[str, str]] = {

@@ -16,8 +16,9 @@ from distinctkv.policy import Concentration
 from distinctkv.rule import Floats
 
 from ..data import Episode, RecallTask
-from .result import Measure, Role, Row, Series
-from .study import Progress, silent
+from ..result import Measure, Role, Row, Series
+from . import Progress
+from .runner import silent
 
 MEASURES = ("recall", "slots", "bytes", "peak")
 TAUS = (0.01, 0.02, 0.1, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)

@@ -21,7 +21,7 @@ from distinctkv.rule import unit
 
 from ..data import Episode, Events, mimic, movielens, synpuf
 from ..data.synthetic import Ints, occurrences
-from .study import Scale
+from .runner import Scale
 
 WIDTH, NOISE = 64, 0.3
 MIN_SEEDS = 3  # of a quick run
@@ -106,7 +106,7 @@ def correct_answers(memory: Memory, episode: Episode) -> Bools:
 def used_seeds(seeds: Sequence[int], scale: Scale) -> Sequence[int]:
     """The seeds of a long study: all at full size; the part of a quick run, at least three.
 
-    >>> from .study import FULL, QUICK
+    >>> from .runner import FULL, QUICK
     >>> len(used_seeds(range(10), QUICK)), len(used_seeds(range(10), FULL))
     (3, 10)
     """

@@ -10,12 +10,12 @@ from itertools import product
 
 import numpy as np
 
+from ..result import Measure, Role, Row
 from . import drain
 from .halves import left_out
 from .parsers import FEW, PAPER, RARE, TAU, Parser, contenders
-from .result import Measure, Role, Row
+from .runner import absent
 from .scores import Scores
-from .study import absent
 
 MEASURES = {"GA": "ga", "FGA": "fga", "PA": "pa", "FTA": "fta", "found": "found", "true": "true"}
 # The bare rule: its similarities, and thresholds at which no line lies on the border.

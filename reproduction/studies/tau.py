@@ -17,10 +17,10 @@ from distinctkv.policy import Concentration
 from distinctkv.rule import Floats
 
 from ..data import Events
+from ..result import Measure, Result, Row, Series, Setting
+from . import Progress
 from .findings import paragraphs
-from .result import Measure, Result, Row, Series, Setting
-from .shelf import conclude, unmeasured
-from .study import FULL, Progress, Scale, absent, silent, sources
+from .runner import FULL, Scale, absent, finish, mark_unmeasured, silent, sources
 from .sweep import comma_list, round5
 from .synthetic_keys import (
     LABELS,
@@ -73,7 +73,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     """Every threshold and every noise on each stream that is here."""
     missing = absent(*STREAMS)
     if len(missing) == len(STREAMS):
-        return unmeasured("tau", settings(scale), seeds, missing)
+        return mark_unmeasured("tau", settings(scale), seeds, missing)
     started = perf_counter()
     streams = {name: load() for name, load in STREAMS.items() if name not in missing}
     used = used_seeds(seeds, scale)
@@ -97,7 +97,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         headings=HEADINGS,
         absent=missing,
     )
-    return conclude(result, perf_counter() - started)
+    return finish(result, perf_counter() - started)
 
 
 def threshold_sweep(events: Events, seed: int) -> Floats:

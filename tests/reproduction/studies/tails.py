@@ -11,7 +11,7 @@ import numpy as np
 from reproduction.data import Events, loghub, mimic, movielens, synpuf
 from reproduction.data.events import numbered
 from reproduction.studies import real_frontier
-from reproduction.studies.study import QUICK
+from reproduction.studies.runner import QUICK
 from tests.reproduction.studies.toys import nowhere, write_log
 
 FILES = {

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
+from reproduction.result import Measure, Result
 from reproduction.studies import domains as study
 from reproduction.studies import routes
-from reproduction.studies.result import Measure, Result
-from reproduction.studies.study import FULL, QUICK, absent
+from reproduction.studies.runner import FULL, QUICK, absent
 from reproduction.studies.synthetic_keys import SyntheticKeys, drugs
 from tests.reproduction.studies.tails import routed, streams, tailed
 
@@ -29,7 +29,7 @@ def found(small):
 
 @pytest.mark.parametrize("name", ["movielens", "mimic", "synpuf", "genres", "chapters"])
 def test_slots_are_as_many_as_distinct_items(found, name):
-    one, n_distinct = found["synthetic_keys", name], found["counts", name]["distinct"].mean
+    one, n_distinct = found["keyed", name], found["counts", name]["distinct"].mean
     assert one["slots"].mean == pytest.approx(n_distinct, abs=2)
     assert one["recall"].mean > 0.98
 
@@ -77,8 +77,8 @@ def test_a_stream_that_is_absent_leaves_its_rows_unmeasured(partly):
 
 def test_claims_on_it_are_not_judged_and_the_others_are(partly):
     kinds = {claim.id: claim.kind for claim in partly.claims}
-    assert kinds["domains.synthetic_keys.movielens.recall"] == "absent"
-    assert kinds["domains.synthetic_keys.mimic.recall"] != "absent"
+    assert kinds["domains.keyed.movielens.recall"] == "absent"
+    assert kinds["domains.keyed.mimic.recall"] != "absent"
 
 
 def test_the_reading_speaks_only_of_what_is_here(partly):
@@ -93,22 +93,22 @@ def labels(recall):
     one = {route: Measure(recall, 0.0, 2) for route in routes.ROUTES}
     found = {("labels", policy): one for policy in routes.POLICIES}
     return found | {
-        ("synthetic_keys", "mimic"): {"recall": one["first route"], "attention": one["first route"]}
+        ("keyed", "mimic"): {"recall": one["first route"], "attention": one["first route"]}
     }
 
 
 @pytest.mark.parametrize(
     ("recall", "said"),
-    [(0.5, "is reached by none of them."), (1.0, "attention for the most_common_label route.")],
+    [(0.5, "is reached by none of them."), (1.0, "attention for the commonest route.")],
 )
 def test_who_reaches_the_papers_recall_of_drugs_is_measured(recall, said):
     assert said in study._labelled(labels(recall))
 
 
 def test_the_reading_does_not_say_that_slots_are_as_many_as_items_when_they_are_not():
-    slots = {name: Measure(7.0, 0.0, 2) for name in study.COLUMNS["synthetic_keys"]}
+    slots = {name: Measure(7.0, 0.0, 2) for name in study.COLUMNS["keyed"]}
     counts = {name: Measure(900.0, 0.0, 2) for name in study.COLUMNS["counts"]}
-    said = study.reading({("synthetic_keys", "mimic"): slots, ("counts", "mimic"): counts})[0]
+    said = study.reading({("keyed", "mimic"): slots, ("counts", "mimic"): counts})[0]
     assert "7 slots for 900 distinct" in said
     assert "as many" not in said
 
@@ -130,7 +130,7 @@ def test_the_drugs_of_mimic_have_a_slot_each(seed):
     found = study.measure(drugs(), (seed, seed + 1))
     counts = found["counts"]
     assert (counts["events"].mean, counts["distinct"].mean) == (18_087, 631)
-    assert found["synthetic_keys"]["slots"].mean == pytest.approx(630, abs=3)
+    assert found["keyed"]["slots"].mean == pytest.approx(630, abs=3)
 
 
 @pytest.mark.data

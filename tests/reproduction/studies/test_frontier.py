@@ -1,12 +1,10 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
+from reproduction.result import Result
 from reproduction.studies import frontier
 from reproduction.studies.frontier import BUDGETS
-from reproduction.studies.result import Claim, Measure, Result
-from reproduction.studies.study import FULL, QUICK, Scale
+from reproduction.studies.runner import FULL, QUICK, Scale
 
 TINY = Scale("tiny", 0.02)
 
@@ -19,10 +17,6 @@ def tiny(seed):
 @pytest.fixture(scope="module")
 def lines(tiny):
     return {line.name: line for line in tiny.series}
-
-
-def margins_of(*means, sd=0.001):
-    return {b: Measure(mean, sd, 9) for b, mean in zip(BUDGETS, means, strict=False)}
 
 
 def test_every_policy_has_a_point_at_the_number_of_items(tiny):
@@ -64,25 +58,6 @@ def test_a_margin_is_the_cache_less_the_policy(lines):
 def test_a_baseline_is_not_compared_at_fewer_slots_than_it_can_have(lines):
     assert min(lines["ham.lead"].x) == frontier.TASK.width
     assert "snapkv_once.lead" not in lines
-
-
-@pytest.mark.parametrize(
-    ("margin", "sd", "won"),
-    [(0.02, 0.001, [16]), (0.004, 0.0, []), (0.02, 0.03, []), (-0.02, 0.001, [])],
-)
-def test_a_win_is_seen_in_print_and_beyond_chance(margin, sd, won):
-    assert frontier.budgets_won(margins_of(margin, sd=sd)) == won
-
-
-@pytest.mark.parametrize(
-    ("means", "where"), [((0.0, 0.1, 0.1), "at B = 32, 48"), ((0.0, 0.0), "at no budget")]
-)
-def test_the_verdict_says_at_which_budgets(monkeypatch, means, where):
-    claim = Claim("frontier.lead.h2o.worst", 0.0, 0.0, 0.0, 0.005, "rounding", "holds", "holds")
-    monkeypatch.setattr(frontier, "margins", lambda *_: margins_of(*means))
-    assert where in frontier.qualify(claim, {}).verdict
-    failed = replace(claim, verdict="fails", kind="fails")
-    assert frontier.qualify(failed, {}) == failed
 
 
 def test_only_the_papers_baselines_have_claims(tiny):

@@ -1,8 +1,8 @@
 import pytest
 
+from reproduction.result import Result
 from reproduction.studies import kmeans
-from reproduction.studies.result import Result
-from reproduction.studies.study import FULL, QUICK, Scale
+from reproduction.studies.runner import FULL, QUICK, Scale
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from reproduction.data import loghub
+from reproduction.result import Result
 from reproduction.studies import drain, logs, parsers, tallies, wordwise
-from reproduction.studies.result import Result
-from reproduction.studies.study import FULL, QUICK, Scale
+from reproduction.studies.runner import FULL, QUICK, Scale
 from tests.reproduction.studies.toys import SENTENCES, nowhere, write_log
 
 TINY = Scale("tiny", 0.1)

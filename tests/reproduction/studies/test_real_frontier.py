@@ -2,9 +2,9 @@ import pytest
 
 from distinctkv import Cache, Concentration
 from reproduction.data import movielens
+from reproduction.result import Result
 from reproduction.studies import real_frontier as study
-from reproduction.studies.result import Result
-from reproduction.studies.study import FULL, QUICK, absent
+from reproduction.studies.runner import FULL, QUICK, absent
 from reproduction.studies.synthetic_keys import SyntheticKeys, correct_answers
 from tests.reproduction.studies.tails import small_frontier, streams
 

@@ -3,9 +3,9 @@ import inspect
 import pytest
 
 from distinctkv import Cache
+from reproduction.result import Result
 from reproduction.studies import recall
-from reproduction.studies.result import Result
-from reproduction.studies.study import FULL, Scale
+from reproduction.studies.runner import FULL, Scale
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from reproduction.studies.study import FULL, QUICK
+from reproduction.studies.runner import FULL, QUICK
 from reproduction.studies.synthetic_keys import (
     BATCH,
     SyntheticKeys,

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from reproduction.result import Result
 from reproduction.studies import tau as study
-from reproduction.studies.result import Result
-from reproduction.studies.study import FULL, QUICK, absent
+from reproduction.studies.runner import FULL, QUICK, absent
 from reproduction.studies.synthetic_keys import drugs
 from tests.reproduction.studies.tails import streams
 
