@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter, time
@@ -33,9 +34,17 @@ import torch
 from distinctkv import snapshot
 from distinctkv.nn import HybridLM
 from distinctkv.nn.training import Step
-from reproduction.studies import mqar_asking
+from reproduction.studies import mqar as study
 from reproduction.studies.device import device
-from reproduction.studies.mqar_models import LARGE, NAMES, SMALL, Found, Size, trained
+from reproduction.studies.mqar_models import (
+    LARGE,
+    NAMES,
+    SMALL,
+    Score,
+    Size,
+    make_model,
+    train_model,
+)
 
 from . import mqar_tables
 
@@ -163,7 +172,7 @@ def _one(job: Job, base: Size, ours: Run | None, until: float, brief: bool) -> R
     try:
         size = varied(base, how)
         each = ours["found"][0]["slots"] / size.asked[0][0] if ours else 1.0
-        model = trained(name, seed, size, device(), each, shown)
+        model = train_model(partial(make_model, name), seed, size, device(), each, shown)
         trained_in = perf_counter() - started
         answer = asked(model, name, seed, size, _held(ours), brief=brief, until=until + GRACE)
         answer["cut"] = curve[-1][0] + 1 < size.steps
@@ -183,25 +192,25 @@ def asked(
     until: float,
 ) -> Run:
     """What a trained model recalls: plain sequences, and more as long as there is time."""
-    found = mqar_asking.answers(model, size, seed, held)
+    found = study.evaluate_sizes(model, size, seed, held)
     answer: Run = {"found": [_told(at, one) for at, one in found.items()]}
     more: dict[str, Mapping[str, float]] = {}
     if not brief and time() < until:
-        answer["kinds"] = mqar_asking.kinds(model, size, seed)
+        answer["kinds"] = study.evaluate_kinds(model, size, seed)
         if name == "mass":
-            more["newest"] = mqar_asking.newest(model, size, seed)
+            more["newest"] = study.evaluate_newest(model, size, seed)
     for at in size.asked[3:5]:
-        rows: mqar_asking.Numbers = {}
+        rows: study.Numbers = {}
         if not brief and time() < until:
             if name == "mass":
-                rows = mqar_asking.served_at(model, size, seed, at)
+                rows = study.evaluate_settings(model, size, seed, at)
             elif name in WAITING:
-                rows = mqar_asking.squeezed(model, size, seed, at, held[at])
+                rows = study.evaluate_fewer_bytes(model, size, seed, at, held[at])
         more |= {f"{at[0]} items, {' '.join(row)}": of for row, of in rows.items()}
     return {**answer, "served": more} if more else answer
 
 
-def _told(at: tuple[int, int], one: Found) -> dict[str, float]:
+def _told(at: tuple[int, int], one: Score) -> dict[str, float]:
     return {"items": at[0], "tokens": at[1], **asdict(one)}
 
 

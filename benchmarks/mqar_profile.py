@@ -16,8 +16,15 @@ from torch.profiler import profile as torch_profile
 from distinctkv.nn.capturing import Captured
 from distinctkv.nn.training import Learner
 from reproduction.studies.device import device
-from reproduction.studies.mqar_drawing import batches
-from reproduction.studies.mqar_models import LARGE, NAMES, SMALL, Size, fit, made
+from reproduction.studies.mqar_models import (
+    LARGE,
+    NAMES,
+    SMALL,
+    Size,
+    batches,
+    make_model,
+    set_slots,
+)
 
 from .mqar import varied
 
@@ -39,8 +46,8 @@ def profile(name: str, size: Size, how: str, *, brief: bool) -> None:
     """Print the kernels that a step takes longest in, and how long a captured step takes."""
     started = perf_counter()
     torch.set_float32_matmul_precision("high")
-    model = made(name, size).to(device()).train()
-    fit(model, 2.5 * max(size.items), size.tokens)
+    model = make_model(name, size).to(device()).train()
+    set_slots(model, 2.5 * max(size.items), size.tokens)
     learner = Learner(model, size.answered)
     learner.go_at(size.rate)
     drawn = batches(0, size, device())

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter
 
 from ..result import Result, Row
-from ..studies.cases import BGL, CASES, LASTS, PAPER, Case
+from ..studies.adaptive_real import BGL, HORIZONS, PAPER, STREAMS, Stream
 from . import svg
 from .picture import MARKS, Picture, name_rows, ring, spaced
 from .words import claim_on, number, spread
@@ -27,7 +27,7 @@ STROKES = {
 def pictures(result: Result) -> tuple[Picture, ...]:
     """Recall by decay, what is gained, and slots along each stream that is here."""
     drawn = {line.name for line in result.series}
-    here = [case for case in reversed(CASES) if f"{case.name}_demand" in drawn]
+    here = [case for case in reversed(STREAMS) if f"{case.name}_demand" in drawn]
     decays = [by_decay(result)] if BGL in here else []
     return (*decays, gained(result), *(along(result, case) for case in here))
 
@@ -55,7 +55,7 @@ def by_decay(result: Result) -> Picture:
 def recall_by_decay(axes: Axes, result: Result) -> None:
     """A line per allocator, its name on the right, a ring where it crosses the paper's number."""
     rows = result.tables["decay"]
-    at = [NEVER if isinf(lasts) else float(lasts) for lasts in LASTS]
+    at = [NEVER if isinf(lasts) else float(lasts) for lasts in HORIZONS]
     ends = {}
     for name, (role, stroke, width, label) in STROKES.items():
         recalls = [row.measures[name].mean for row in rows]
@@ -132,10 +132,10 @@ def gains_by_rival(axes: Axes, result: Result) -> None:
     axes.set_xlabel("recall gained by the adaptive budget")
 
 
-def along(result: Result, case: Case) -> Picture:
+def along(result: Result, case: Stream) -> Picture:
     """Slots along a stream."""
     series = {line.name: line for line in result.series}
-    drawn = [series[f"{case.name}_{name}"] for name in ("demand", *case.drawn)]
+    drawn = [series[f"{case.name}_{name}"] for name in ("demand", *case.plotted)]
     said = "; ".join(f"{line.label} at most {number(max(line.y))}" for line in drawn)
     return Picture(
         f"adaptive_real-{case.name}",
@@ -148,14 +148,14 @@ def along(result: Result, case: Case) -> Picture:
     )
 
 
-def slots_along(axes: Axes, result: Result, case: Case) -> None:
+def slots_along(axes: Axes, result: Result, case: Stream) -> None:
     """A line per memory over the shape of the demand, named at its end."""
     series = {line.name.removeprefix(f"{case.name}_"): line for line in result.series}
     roles = {row.name: row.role for row in result.tables[case.name]}
     demand = series["demand"]
     shade, items = (0.0, *demand.x), (demand.y[0], *demand.y)
     axes.fill_between(shade, items, step="pre", color=svg.COLOURS["grid"], linewidth=0)
-    shown = sorted((series[name] for name in case.drawn), key=lambda line: -line.y[-1])
+    shown = sorted((series[name] for name in case.plotted), key=lambda line: -line.y[-1])
     highest = 1.06 * max(max(line.y) for line in (demand, *shown))
     heights = spaced([line.y[-1] for line in shown], 0.06 * highest)
     for line, height in zip(shown, heights, strict=True):

@@ -1,45 +1,37 @@
 """The paper's table for its adaptive cache: recall and average slots while demand swings.
 
-A stream alternates between 6 and 30 items, new ones in every phase; at the end of a phase each of
-its items is asked for once. Recall is the mean over phases. The paper averages slots over the ends
-of phases; we also average over tokens, and ask the same of two streams that it does not have. What
-the adaptive budget gains is judged at equal cost: on every stream a rival is run at several sizes,
-and its recall is interpolated to the slots per token that the adaptive cache held there.
+A stream alternates between phases of 6 and 30 items, new ones in every phase; when a phase ends
+each of its items is asked for once. Recall is the mean over phases. The paper averages slots over
+the ends of phases; we also average over tokens, and add two streams. Methods are compared at equal
+cost: on every stream a baseline is run at several sizes, and its recall is interpolated to the
+slots per token that the adaptive cache holds there.
 
-It gives no setting but the budgets. The length of its phases follows from its averages; tau (.44)
-and the four numbers of the adaptive budget are values at which its numbers appear, and were chosen
-for that. So was, on other seeds, the decay of the state (.995), for recall.
+The paper gives no setting but the budgets. The length of the phases follows from its averages. Tau
+(.44) and the four numbers of the adaptive budget were chosen so that its numbers come out. The
+decay of the state (.995) was chosen for recall, on other seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import product
+from math import inf
 from time import perf_counter
 
 import numpy as np
 
+from distinctkv.cache import Cache, Memory
+from distinctkv.policy import Concentration
 from distinctkv.rule import Floats
 
-from .adaptive_words import reading
-from .contenders import (
-    BUDGETS,
-    CONTENDERS,
-    EASY,
-    FAMILIES,
-    HARD,
-    IDLES,
-    POLICY,
-    STATE_DECAY,
-    STREAMS,
-    TAU,
-    ladder,
-)
-from .following import EXTRA, MEASURES, Trace, at_cost, follow
-from .result import Measure, Result, Role, Row, Series, Setting
-from .shelf import conclude
-from .study import FULL, Progress, Scale, silent
+from ..baselines import TTL, Attention, DecayedSuperposition, Superposition
+from ..data import Episode, PhasedTask, RecallTask
+from ..result import Measure, Result, Role, Row, Series, Setting
+from . import Progress
+from .findings import paragraphs
+from .runner import FULL, Scale, finish, silent
+from .sweep import Method
 
 TITLE = "A budget that follows surprise"
 QUESTION = (
@@ -55,17 +47,33 @@ HEADINGS = {
     "gain": "The adaptive budget less a fixed budget of 18, on the same streams",
     "level": "Recall that the adaptive budget gains at equal slots per token",
 }
-HEADINGS = {name: f"{words}; a seed is the mean of its streams" for name, words in HEADINGS.items()}
+HEADINGS = {name: f"{text}; a seed is the mean of its streams" for name, text in HEADINGS.items()}
 REPEATS = 5  # streams of each kind per seed
-IDLE = 40  # the one in the figures
-SHOWN = 3  # tokens between two points of a figure; it divides the phases
+SAMPLED = 3  # tokens between two points of a series; it divides the phases
+
+EASY, HARD = RecallTask(n_items=6, repeats=6), RecallTask(n_items=30, repeats=6)
+STREAMS = {
+    "alternating": PhasedTask((EASY, HARD) * 4),
+    "equal": PhasedTask((RecallTask(n_items=6, repeats=30), HARD) * 4),
+    "steady": PhasedTask((RecallTask(n_items=18, repeats=6),) * 8),
+}
+STREAM_LABELS = {
+    "alternating": "paper's stream",
+    "equal": "equal phases",
+    "steady": "steady demand",
+}
 GAINS: Mapping[str, tuple[str, Role]] = {
     "alternating": ("Gain on 18, at phase ends", "paper"),
     "equal": ("Gain on 18, equal phases", "added"),
     "steady": ("Gain on 18, steady demand", "paper"),
 }
-DEMANDS = {"alternating": "paper's stream", "equal": "equal phases", "steady": "steady demand"}
-Traces = Mapping[tuple[str, str], list[Trace]]  # by stream and contender, seed after seed
+TAU = 0.44
+# Fixed budgets on each stream: those of the paper, and some of about the size of the adaptive one.
+BUDGETS = {"alternating": (30, 24, 22, 18), "equal": (20, 18, 16), "steady": (22, 20, 18)}
+IDLES = (30, 40, 50)
+STATE_DECAY = 0.995
+POLICY = Concentration.surprise(tau=TAU)
+FAMILIES = {"fixed": "b", "expiry": "ttl"}  # baselines that come in sizes, and their names' prefix
 
 
 def settings(scale: Scale) -> Mapping[str, Setting]:
@@ -89,52 +97,180 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
-    """Every contender on the same streams."""
+    """Every method on the same streams."""
     started = perf_counter()
-    traces = race(seeds, scale.of(REPEATS), progress)
+    traces = compare(seeds, scale.of(REPEATS), progress)
     rows = [
         row
         for kind in (stream_rows, swing_rows, gain_rows, level_rows)
         for row in kind(traces, len(seeds))
     ]
+    easy, hard = STREAMS["alternating"].lengths[:2]
     result = Result(
         study="adaptive",
         title=TITLE,
         question=QUESTION,
-        reading=reading({(row.table, row.name): row.measures for row in rows}),
+        reading=paragraphs("adaptive", rows, easy=easy, hard=hard, state_decay=STATE_DECAY),
         rows=tuple(sorted(rows, key=lambda row: [*HEADINGS].index(row.table))),
         settings=settings(scale),
         seeds=tuple(seeds),
-        series=lines(traces),
+        series=series(traces),
         headings=HEADINGS,
     )
-    return conclude(result, perf_counter() - started)
+    return finish(result, perf_counter() - started)
 
 
-def race(seeds: Sequence[int], repeats: int, progress: Progress) -> Traces:
-    """A trace for every contender, stream and seed."""
+def methods(stream: str) -> tuple[Method, ...]:
+    """The methods that run on a stream."""
+    unbounded = Method(
+        "unbounded",
+        "No budget",
+        f"tau {TAU}",
+        lambda: Cache(Concentration.fixed(TAU)),
+        role="paper",
+    )
+    return (
+        Method(
+            "superposition",
+            "Fixed state (SSM)",
+            "sum of k vᵀ, no decay",
+            Superposition,
+            role="paper",
+        ),
+        Method(
+            "decay",
+            "State that forgets",
+            f"sum of k vᵀ, decay {STATE_DECAY}",
+            lambda: DecayedSuperposition(STATE_DECAY),
+        ),
+        Method("attention", "Full attention", "keeps every token", Attention, role="paper"),
+        *([unbounded] if stream == "alternating" else []),
+        *map(_fixed, BUDGETS[stream]),
+        *map(_expiring, IDLES),
+        Method(
+            "surprise",
+            "Adaptive (ours)",
+            f"tau {TAU}, budget {POLICY.base:g} + {POLICY.gain:g} T, rate {POLICY.rate:g}",
+            lambda: Cache(POLICY),
+            role="cache",
+        ),
+    )
+
+
+def _fixed(budget: int) -> Method:
+    return Method(
+        f"b{budget}",
+        f"Fixed budget {budget}",
+        f"tau {TAU}, B={budget}" + ", the worst case" * (budget == 30),
+        lambda: Cache(Concentration.fixed(TAU, budget)),
+        role="paper" if budget in (18, 30) else "added",
+    )
+
+
+def _expiring(idle: int) -> Method:
+    return Method(
+        f"ttl{idle}",
+        f"Slots expire, {idle} idle",
+        f"tau {TAU}, dropped after {idle} idle tokens",
+        lambda: TTL(idle=idle, tau=TAU),
+    )
+
+
+# A memory along a stream
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trace:
+    """One memory on one stream; ``ends`` are the last steps of the phases."""
+
+    recall: Floats  # (phases,)
+    ends: tuple[int, ...]
+    slots: Floats  # (steps,)
+    bytes: Floats  # (steps,)
+    budget: Floats  # (steps,), of a cache
+
+    def at_ends(self, numbers: Floats) -> Floats:
+        """The numbers of the last step in each phase."""
+        found: Floats = numbers[list(self.ends)]
+        return found
+
+
+MEASURES: Mapping[str, Callable[[Trace], float]] = {
+    "recall": lambda trace: float(trace.recall.mean()),
+    "phase end": lambda trace: float(trace.at_ends(trace.slots).mean()),
+    "per token": lambda trace: float(trace.slots.mean()),
+    "peak": lambda trace: float(trace.slots.max()),
+    "bytes": lambda trace: float(trace.bytes.mean()),
+}
+# Differences between two memories: measure of the difference -> measure of each.
+DIFFERENCES = {"gain": "recall", "extra at ends": "phase end", "extra per token": "per token"}
+Traces = Mapping[tuple[str, str], list[Trace]]  # by stream and method, seed after seed
+
+
+def evaluate(memory: Memory, phases: Sequence[Episode], step: int = 1) -> Trace:
+    """Write a stream, ``step`` tokens at a time; when a phase ends, ask for all that was in it.
+
+    Slots are counted after every step. The last step of a phase may be shorter; its count then has
+    a little more weight than its tokens.
+
+    >>> task = PhasedTask((RecallTask(n_items=2, repeats=3), RecallTask(n_items=4, repeats=3)))
+    >>> trace = evaluate(Cache(), task.draw(np.random.default_rng(0)))
+    >>> trace.recall, trace.slots[::3]
+    (array([1., 1.]), array([1., 2., 3., 5., 5., 6.]))
+    """
+    recall, ends, counts = [], [], []
+    for phase in phases:
+        for chunk in chunks(len(phase.keys), step):
+            memory.write(phase.keys[chunk], phase.values[chunk])
+            budget = memory.budget if isinstance(memory, Cache) else inf
+            counts.append((len(memory), memory.nbytes, budget))
+        answers = np.asarray(memory.read(phase.queries)).argmax(axis=1)
+        recall.append((answers == phase.answers).mean())
+        ends.append(len(counts) - 1)
+    return Trace(np.array(recall), tuple(ends), *np.array(counts, dtype=np.float64).T)
+
+
+def chunks(n_tokens: int, step: int) -> Iterator[slice]:
+    """Slices of ``step`` tokens, the last with what is left.
+
+    >>> [*chunks(5, 2)]
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return (slice(start, min(start + step, n_tokens)) for start in range(0, n_tokens, step))
+
+
+def recall_at_cost(sizes: Sequence[Trace], ours: Trace) -> float:
+    """Recall of a baseline at our slots per token, interpolated between its sizes on the stream."""
+    points = sorted((MEASURES["per token"](t), MEASURES["recall"](t)) for t in sizes)
+    costs, recalls = zip(*points, strict=True)
+    return float(np.interp(MEASURES["per token"](ours), costs, recalls))
+
+
+def compare(seeds: Sequence[int], repeats: int, progress: Progress) -> Traces:
+    """A trace for every method, stream and seed."""
     runs = list(product(seeds, range(repeats), STREAMS))
     traces: dict[tuple[str, str], list[Trace]] = {}
     for done, (seed, repeat, stream) in enumerate(runs, start=1):
         phases = STREAMS[stream].draw(np.random.default_rng((seed, repeat)))
-        for contender in CONTENDERS:
-            if stream in contender.streams:
-                trace = follow(contender.make(), phases)
-                traces.setdefault((stream, contender.name), []).append(trace)
+        for method in methods(stream):
+            traces.setdefault((stream, method.name), []).append(evaluate(method.make(), phases))
         progress(done, len(runs))
     return traces
 
 
+# Tables
+
+
 def stream_rows(traces: Traces, n_seeds: int) -> tuple[Row, ...]:
-    """A table per stream, a row per contender in it."""
+    """A table per stream, a row per method in it."""
 
     def measures(found: Sequence[Trace]) -> Mapping[str, Measure]:
         return {name: measure(map(of, found), n_seeds) for name, of in MEASURES.items()}
 
     return tuple(
         Row(one.name, one.label, measures(traces[stream, one.name]), one.setting, one.role, stream)
-        for stream, one in product(STREAMS, CONTENDERS)
-        if (stream, one.name) in traces
+        for stream in STREAMS
+        for one in methods(stream)
     )
 
 
@@ -143,49 +279,54 @@ def swing_rows(traces: Traces, n_seeds: int) -> tuple[Row, ...]:
     ours = traces["alternating", "surprise"]
     rows = []
     for name, first, task in (("easy", 0, EASY), ("hard", 1, HARD)):
-        found = {
+        measures = {
             "budget": measure((t.at_ends(t.budget)[first::2].mean() for t in ours), n_seeds),
             "slots": measure((t.at_ends(t.slots)[first::2].mean() for t in ours), n_seeds),
         }
         label, setting = f"Budget after {task.n_items} items", f"{len(ours[0].ends) // 2} phases"
-        rows.append(Row(name, label, found, setting, "cache", "swing"))
+        rows.append(Row(name, label, measures, setting, "cache", "swing"))
     return tuple(rows)
 
 
 def gain_rows(traces: Traces, n_seeds: int) -> tuple[Row, ...]:
-    """What the adaptive budget recalls and holds beyond a fixed one, on the same streams."""
+    """Recall and slots of the adaptive budget less those of a fixed one, on the same streams."""
     rows = []
     for stream, (label, role) in GAINS.items():
         pairs = list(zip(traces[stream, "surprise"], traces[stream, "b18"], strict=True))
-        found = {
+        measures = {
             name: measure(
                 (MEASURES[of](ours) - MEASURES[of](theirs) for ours, theirs in pairs), n_seeds
             )
-            for name, of in EXTRA.items()
+            for name, of in DIFFERENCES.items()
         }
-        rows.append(Row(f"{stream}_b18", label, found, f"tau {TAU}, B=18", role, "gain"))
+        rows.append(Row(f"{stream}_b18", label, measures, f"tau {TAU}, B=18", role, "gain"))
     return tuple(rows)
 
 
 def level_rows(traces: Traces, n_seeds: int) -> tuple[Row, ...]:
-    """What the adaptive budget recalls beyond each family of rivals, at its own slots per token."""
+    """The gain on each family of baselines at the adaptive budget's own slots per token."""
     rows = []
     for stream, (family, prefix) in product(STREAMS, FAMILIES.items()):
         ours = traces[stream, "surprise"]
-        rivals = ladder(stream, prefix)
-        sizes = zip(*(traces[stream, one.name] for one in rivals), strict=True)
-        theirs = [at_cost(size, our) for size, our in zip(sizes, ours, strict=True)]
+        sizes = family_sizes(stream, prefix)
+        baselines = zip(*(traces[stream, f"{prefix}{size}"] for size in sizes), strict=True)
+        theirs = [recall_at_cost(size, our) for size, our in zip(baselines, ours, strict=True)]
         recalls, slots = ([MEASURES[name](t) for t in ours] for name in ("recall", "per token"))
-        found = {
+        measures = {
             "gain": measure(np.subtract(recalls, theirs), n_seeds),
             "adaptive": measure(recalls, n_seeds),
             "rival": measure(theirs, n_seeds),
             "per token": measure(slots, n_seeds),
         }
-        label = f"Gain on {family}, {DEMANDS[stream]}"
-        setting = f"between {', '.join(one.name.removeprefix(prefix) for one in rivals)}"
-        rows.append(Row(f"{stream}_{family}", label, found, setting, "added", "level"))
+        label = f"Gain on {family}, {STREAM_LABELS[stream]}"
+        setting = f"between {', '.join(map(str, sizes))}"
+        rows.append(Row(f"{stream}_{family}", label, measures, setting, "added", "level"))
     return tuple(rows)
+
+
+def family_sizes(stream: str, prefix: str) -> tuple[int, ...]:
+    """The sizes of a family of baselines that run on a stream."""
+    return {"b": BUDGETS[stream], "ttl": IDLES}[prefix]
 
 
 def measure(numbers: Iterable[float], n_seeds: int) -> Measure:
@@ -197,19 +338,20 @@ def measure(numbers: Iterable[float], n_seeds: int) -> Measure:
     return Measure.of(np.reshape([*numbers], (n_seeds, -1)).mean(axis=1).tolist())
 
 
-def lines(traces: Traces) -> tuple[Series, ...]:
+def series(traces: Traces) -> tuple[Series, ...]:
     """Slots and budget along the paper's stream, the mean over streams."""
-    shown = slice(SHOWN - 1, None, SHOWN)
+    sampled = slice(SAMPLED - 1, None, SAMPLED)
     mean = {
-        name: np.mean([trace.slots[shown] for trace in traces["alternating", name]], axis=0)
-        for name in ("surprise", "b18", "b30", "unbounded", f"ttl{IDLE}")
+        name: np.mean([trace.slots[sampled] for trace in traces["alternating", name]], axis=0)
+        for name in ("surprise", "b18", "b30", "unbounded", "ttl40")
     }
-    budgets = [trace.budget[shown] for trace in traces["alternating", "surprise"]]
-    labels = {one.name: one.label for one in CONTENDERS}
-    tokens = tuple(float(SHOWN * step) for step in range(1, len(mean["b18"]) + 1))
-    demand = [p.n_items for p in STREAMS["alternating"].phases for _ in range(0, p.n_tokens, SHOWN)]
+    budgets = [trace.budget[sampled] for trace in traces["alternating", "surprise"]]
+    labels = {one.name: one.label for one in methods("alternating")}
+    tokens = tuple(float(SAMPLED * step) for step in range(1, len(mean["b18"]) + 1))
+    phases = STREAMS["alternating"].phases
+    demand = [float(p.n_items) for p in phases for _ in range(0, p.n_tokens, SAMPLED)]
     return (
-        Series("demand", "Items in the phase", tokens, tuple(map(float, demand))),
+        Series("demand", "Items in the phase", tokens, tuple(demand)),
         Series("budget", "Its budget", tokens, _rounded(np.mean(budgets, axis=0))),
         *(Series(name, labels[name], tokens, _rounded(slots)) for name, slots in mean.items()),
     )

@@ -1,21 +1,37 @@
-"""The paper's end-to-end run (section 3.1.6): five models in one table, and fair rivals.
+"""The paper's end-to-end run (section 3.1.6): its five models in one table, and added baselines.
 
-A stream names 128 of 512 keys, each with one of 32 classes, four times each: 512 tokens. Tables of
-keys and classes are trained with the rest. The parameter counts are the paper's, exactly; what has
-these counts in `lookup_models` need not be what its authors ran. It leaves open the training: 16
-streams a step with 32 questions each, Adam, and the steps given with each row.
+A stream names 128 of 512 keys, each with one of 32 classes, four times each: 512 tokens. The
+embeddings of keys and classes are trained with the rest. The parameter counts are the paper's,
+exactly; the paper does not describe the models further, so ours may differ from those it ran. It
+leaves open the training: 16 streams a step with 32 queries each, Adam, and the steps in each row.
+
+Every model has embeddings of keys and classes, a vector (taken as a decay of each channel, used by
+the fixed state alone) and a readout: this is the paper's smallest count. Attention adds three
+projections, the saliency gate a network of one hidden layer, the novelty gate two scalars.
 """
+
+# B streams, L tokens, Q queries, E channels, C classes, M tokens kept
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
-from .claims import check
-from .device import Told, device, n_seeds, result_of
-from .recall import NOTICED, compared
-from .result import Measure, Result, Role, Row, Setting
-from .study import FULL, Progress, Scale, silent
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as fn
+
+from distinctkv.nn.allocation import allocate, unit
+from distinctkv.nn.gates import NoveltyGate
+from distinctkv.nn.soft import budget_penalty, causal_novelty, hard_keep, soft_read
+from distinctkv.nn.zoo import SaliencyGate
+
+from ..result import Measure, Result, Role, Row, Setting
+from . import Progress
+from .findings import paragraphs
+from .runner import FULL, Outcome, Scale, device, n_seeds, run_training, silent
 
 TITLE = "Five models in one run"
 QUESTION = (
@@ -25,47 +41,13 @@ QUESTION = (
 HEADINGS = {"table": "Recall, and what is held: slots and bytes of a stream, parameters"}
 ITEMS, REPEATS, CLASSES = 128, 4, 32
 LENGTH = ITEMS * REPEATS
-KEYS = 512  # there are, of which a stream has 128
+KEYS = 512  # of which a stream has 128
 WIDTH = 128
 TAU = 0.5
-STREAMS, QUERIES = 16, 32  # in a step
-BATCHES = 10  # of 16 streams, with 32 questions each, to measure on
-LEARNED = 0.9  # recall above which a model has learned the task
+STREAMS, QUERIES = 16, 32  # of a training step
+TEST_BATCHES = 10  # of 16 streams with 32 queries each
+FLOAT32 = 4  # bytes
 MEASURES = ("recall", "slots", "bytes", "parameters")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A model, and how long it is trained."""
-
-    name: str
-    label: str
-    model: str
-    steps: int
-    note: str
-    rate: float = 1e-3
-    role: Role = "paper"
-
-
-CASES = (
-    Case("guess", "A guess", "Commonest", 0, "the commonest class", role="added"),
-    Case("ssm", "Fixed-state SSM", "FixedState", 200, "h = a h + key + class"),
-    Case("bound", "Fixed state, bound", "BoundState", 200, "h = h + key * class", role="added"),
-    Case("attention", "Full attention", "Attention", 40, "keeps every token", 2e-3),
-    Case("saliency", "Learned saliency", "Saliency", 40, "M=128, a network on the key", 2e-3),
-    Case("rule", "Distinct items, rule (ours)", "Rule", 40, f"tau {TAU}", 2e-3, "cache"),
-    Case("gate", "Novelty gate (ours)", "Novelty", 40, "M=128, from a=5, b=.5", 2e-3, "cache"),
-    Case("linear", "Linear attention", "LinearAttention", 200, "sum of k vᵀ", role="added"),
-    Case(
-        "cosine",
-        "Linear attention on cosines",
-        "CosineAttention",
-        150,
-        "as many bytes as 128 slots",
-        2e-3,
-        "added",
-    ),
-)
 
 
 def settings(scale: Scale) -> Mapping[str, Setting]:
@@ -80,7 +62,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "tau": TAU,
         "streams_per_step": STREAMS,
         "queries_per_stream": QUERIES,
-        "streams_to_measure": STREAMS * BATCHES,
+        "streams_to_measure": STREAMS * TEST_BATCHES,
         "seeds_used": n_seeds(scale),
         "device": device(),
     }
@@ -89,136 +71,330 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Train every model from every seed."""
 
-    def tell(used: tuple[int, ...]) -> Told:
+    def measure_all(used: tuple[int, ...]) -> Outcome:
         rows: list[Row] = []
-        for case in CASES:
+        for training in TRAININGS:
             found = []
             for seed in used:
-                found.append(measure(case, seed))
-                progress(len(rows) * len(used) + len(found), len(CASES) * len(used))
-            rows.append(row(case, found))
-        return Told(rows, reading({one.name: one for one in rows}), HEADINGS)
+                found.append(measure(training, seed))
+                progress(len(rows) * len(used) + len(found), len(TRAININGS) * len(used))
+            rows.append(row(training, found))
+        text = paragraphs(
+            "five_models", rows, whole_groups=whole_group_recall(), chance=1 / CLASSES
+        )
+        return Outcome(rows, text, HEADINGS)
 
-    return result_of("five_models", seeds, scale, tell)
+    return run_training("five_models", seeds, scale, measure_all)
 
 
-def measure(case: Case, seed: int) -> tuple[float, float, float, float]:
+def measure(training: Training, seed: int) -> tuple[float, float, float, float]:
     """Recall, slots, bytes and parameters of a model trained from one seed."""
-    import torch
-
-    from . import lookup, lookup_models
-
-    where = device()
+    place = device()
     torch.manual_seed(seed)
-    model = getattr(lookup_models, case.model)().to(where)
-    if case.steps:
-        lookup.train(model, seed, case.steps, case.rate, where)
+    model = training.make().to(place)
+    if training.steps:
+        train(model, seed, training.steps, training.rate, place)
     size = sum(part.numel() for part in model.parameters())
-    return (*lookup.score(model, seed, BATCHES, where), size)
+    return (*score(model, seed, TEST_BATCHES, place), size)
 
 
-def row(case: Case, found: Sequence[tuple[float, ...]]) -> Row:
+def row(training: Training, found: Sequence[tuple[float, ...]]) -> Row:
     """Means over seeds."""
     measures = {
         name: Measure.of(column)
         for name, column in zip(MEASURES, zip(*found, strict=True), strict=True)
     }
-    training = f"{case.steps} steps at {case.rate:g}" if case.steps else "not trained"
-    return Row(case.name, case.label, measures, f"{case.note}; {training}", case.role)
+    steps = f"{training.steps} steps at {training.rate:g}" if training.steps else "not trained"
+    setting = f"{training.note}; {steps}"
+    return Row(training.name, training.label, measures, setting, training.role)
 
 
-def reading(rows: Mapping[str, Row]) -> tuple[str, ...]:
-    """What the numbers say, and what they do not."""
+def whole_group_recall() -> float:
+    """Expected recall of keeping all tokens of a quarter of the keys and guessing the rest.
 
-    def mean(name: str, measure: str = "recall") -> float:
-        return rows[name].measures[measure].mean
-
-    def size(name: str) -> str:
-        return f"{mean(name, 'bytes'):,.0f} bytes"
-
-    return (
-        f"{_beside_the_paper(rows)} The rule recalls {mean('rule'):.3f} from "
-        f"{mean('rule', 'slots'):.0f} slots and the novelty gate {mean('gate'):.3f}, where "
-        f"attention recalls {mean('attention'):.3f} from {mean('attention', 'slots'):.0f}.",
-        f"{_of_saliency(rows['saliency'].measures['recall'])} Study gates shows what makes such a "
-        "gate learn.",
-        f"{_of_the_fixed_state(rows)} A vector of {size('bound')} that multiplies key and class "
-        f"before it adds recalls {mean('bound'):.3f}.",
-        f"Linear attention has {mean('linear', 'parameters'):,.0f} parameters and a matrix of "
-        f"{size('linear')}, where the cache takes {size('rule')}. It recalls {mean('linear'):.3f}. "
-        f"On cosines of its keys, with no more parameters and {size('cosine')}, it recalls "
-        f"{mean('cosine'):.3f}, {compared(rows['cosine'], rows['rule'])} the cache.",
-        _of_bytes(rows),
-        "Slots of a state are its rows, as in the paper. Bytes are those of the stream's memory in "
-        "32-bit numbers; parameters are not among them.",
-    )
-
-
-def _beside_the_paper(rows: Mapping[str, Row]) -> str:
-    claims = check("five_models", tuple(rows.values()))
-    wrong = [f"{one.measure} of {rows[one.row].label}" for one in claims if not one.passes]
-    if wrong:
-        told = ", ".join(wrong)
-        return f"Of the paper's {len(claims)} numbers {len(wrong)} do not come out: {told}."
-    return (
-        "The five rows come out as in the paper, with its parameter counts to the last number. "
-        "The counts do not tell what the models are; ours are some that have them."
-    )
-
-
-def _of_saliency(recall: Measure) -> str:
-    whole = chance_of_whole_groups()
-    why = (
-        f"it scores all tokens of a key alike, so {ITEMS} tokens hold {ITEMS // REPEATS} keys, and "
-        f"one in {CLASSES} of the other answers is right by chance: {whole:.3f}."
-    )
-    if abs(recall.mean - whole) <= NOTICED + recall.margin:
-        return f"The saliency gate's {recall.mean:.3f} is arithmetic: {why}"
-    return f"The saliency gate recalls {recall.mean:.3f}, which is not what one would expect: {why}"
-
-
-def _of_the_fixed_state(rows: Mapping[str, Row]) -> str:
-    recall, guess = (rows[name].measures["recall"].mean for name in ("ssm", "guess"))
-    told = (
-        f"It adds key and class, so it cannot tell which went with which; its {recall:.3f} is "
-        f"{compared(rows['ssm'], rows['guess'])} one gets by saying the commonest class of the "
-        f"stream, {guess:.3f}."
-    )
-    if recall <= 2 / CLASSES:
-        return (
-            f"That the fixed state is near chance ({1 / CLASSES:.3f}) says little about fixed "
-            f"states. {told}"
-        )
-    return f"The fixed state recalls more than chance ({1 / CLASSES:.3f}). {told}"
-
-
-def _of_bytes(rows: Mapping[str, Row]) -> str:
-    """What the cache saves, if attention has anything to save it against."""
-
-    def does(one: str, other: str) -> bool:
-        """Whether a row recalls no less than another, and holds no more."""
-        less = rows[one].measures["bytes"].mean <= rows[other].measures["bytes"].mean
-        return less and compared(rows[one], rows[other]) != "less than"
-
-    best = rows["attention"].measures["recall"].mean
-    if best <= LEARNED:
-        return f"Attention itself recalls {best:.3f}; what the cache saves cannot be said."
-    if not does("rule", "attention"):
-        return "So here the cache does not do with fewer bytes what attention does."
-    if does("cosine", "rule"):
-        return (
-            "So here the cache saves bytes against attention, and not against a fixed state that "
-            "can bind. That state had to be made large enough for the number of keys beforehand."
-        )
-    return (
-        "So here the cache saves bytes against attention, and no fixed state did as well in them."
-    )
-
-
-def chance_of_whole_groups() -> float:
-    """Recall of what keeps all tokens of a quarter of the keys, and guesses at the rest.
-
-    >>> round(chance_of_whole_groups(), 4)
+    >>> round(whole_group_recall(), 4)
     0.2734
     """
     return 1 / REPEATS + (1 - 1 / REPEATS) / CLASSES
+
+
+# Streams and training
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Streams of keys and classes, and the queries at their ends."""
+
+    keys: Tensor  # (B, L)
+    classes: Tensor  # (B, L)
+    queries: Tensor  # (B, Q)
+    answers: Tensor  # (B, Q)
+
+
+def draw(rng: np.random.Generator, n_streams: int, device: str) -> Batch:
+    """Streams in which 128 of the keys, each bound to a class, come four times in any order."""
+    each = np.arange(LENGTH) % ITEMS
+    keys = rng.permuted(np.tile(np.arange(KEYS), (n_streams, 1)), axis=1)[:, :ITEMS]
+    classes = rng.integers(CLASSES, size=(n_streams, ITEMS))
+    items = rng.permuted(np.tile(each, (n_streams, 1)), axis=1)
+    asked = rng.integers(ITEMS, size=(n_streams, QUERIES))
+    columns = ((keys, items), (classes, items), (keys, asked), (classes, asked))
+    return Batch(
+        *(torch.from_numpy(np.take_along_axis(of, at, 1)).to(device) for of, at in columns)
+    )
+
+
+def train(model: Model, seed: int, steps: int, rate: float, device: str) -> None:
+    """Adam on fresh streams, the same for every model of a seed."""
+    rng = np.random.default_rng(seed)
+    optimiser = torch.optim.Adam(model.parameters(), rate)
+    for _ in range(steps):
+        loss = model.loss(draw(rng, STREAMS, device))
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+
+
+@torch.no_grad()
+def score(model: Model, seed: int, n_batches: int, device: str) -> tuple[float, float, float]:
+    """Recall on streams that were not trained on; slots and bytes after the last of them."""
+    rng = np.random.default_rng((seed, 1))
+    right = []
+    for _ in range(n_batches):
+        batch = draw(rng, STREAMS, device)
+        right.append(float((model(batch).argmax(-1) == batch.answers).float().mean()))
+    return (fmean(right), *model.state_size(batch))
+
+
+# Models
+
+
+class Model(nn.Module):
+    """Predicts classes, and reports the size of its state."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Scores of the classes, (B, Q, C)."""
+        raise NotImplementedError
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Cross-entropy of the answers."""
+        return fn.cross_entropy(self(batch).flatten(0, 1), batch.answers.flatten())
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """Slots and bytes at the end of a stream; a row of a matrix state counts as a slot."""
+        raise NotImplementedError
+
+
+class MajorityGuess(Model):
+    """A guess: the most frequent class of the stream."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """How often each class came, (B, Q, C)."""
+        counts = fn.one_hot(batch.classes, CLASSES).sum(1)
+        return counts[:, None].expand(-1, batch.queries.shape[1], -1)
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """A counter for each class."""
+        return CLASSES, FLOAT32 * CLASSES
+
+
+class Embeddings(Model):
+    """The embeddings, the vector and the readout that all have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys = nn.Embedding(KEYS, WIDTH)
+        self.classes = nn.Embedding(CLASSES, WIDTH)
+        self.decay = nn.Parameter(torch.full((WIDTH,), 8.0))
+        self.readout = nn.Linear(WIDTH, CLASSES)
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """One vector; the paper counts its channels as slots."""
+        return WIDTH, FLOAT32 * WIDTH
+
+
+class FixedState(Embeddings):
+    """The paper's floor, a vector that sums its input: ``h = a h + key + class``."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Read out of the state and the query, added."""
+        age = torch.arange(LENGTH, device=batch.keys.device).flip(0)
+        left = self.decay.sigmoid() ** age[:, None]  # (L, E)
+        state = (left * (self.keys(batch.keys) + self.classes(batch.classes))).sum(1)
+        found: Tensor = self.readout(state[:, None] / LENGTH**0.5 + self.keys(batch.queries))
+        return found
+
+
+class BoundState(Embeddings):
+    """A vector of the same size that binds before it adds: ``h = h + key * class``."""
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Unbound by the query."""
+        state = (self.keys(batch.keys) * self.classes(batch.classes)).sum(1)
+        found: Tensor = self.readout(state[:, None] / LENGTH**0.5 * self.keys(batch.queries))
+        return found
+
+
+class Attention(Embeddings):
+    """Softmax attention over the tokens that are kept: here, all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def parts(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values; a table is projected once, before it is looked up."""
+        return (
+            fn.embedding(batch.queries, self.q(self.keys.weight)),
+            fn.embedding(batch.keys, self.k(self.keys.weight)),
+            fn.embedding(batch.classes, self.v(self.classes.weight)),
+        )
+
+    def kept(self, batch: Batch) -> Tensor:
+        """Which tokens are kept, (B, L)."""
+        return torch.ones_like(batch.keys, dtype=torch.bool)
+
+    def read(self, batch: Batch, log_gate: Tensor, kept: Tensor | None) -> Tensor:
+        """Scores of the classes, (B, Q, C)."""
+        q, k, v = (part[:, :, None] for part in self.parts(batch))
+        mixed = soft_read(q, k, v, log_gate[..., None], mask=kept, causal=False)
+        found: Tensor = self.readout(mixed[:, :, 0])
+        return found
+
+    def forward(self, batch: Batch) -> Tensor:
+        """From the kept tokens, all alike."""
+        return self.read(batch, torch.zeros_like(batch.keys).float(), self.kept(batch))
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """A key and a value for each token kept."""
+        slots = float(self.kept(batch).sum(1).float().mean())
+        return slots, FLOAT32 * 2 * WIDTH * slots
+
+    def directions(self, batch: Batch) -> Tensor:
+        """The keys as the rule sees them: unprojected, of length one, (B, L, 1, E)."""
+        return unit(self.keys.weight.detach())[batch.keys][:, :, None]
+
+
+class Rule(Attention):
+    """Attention over the tokens that open a slot."""
+
+    def kept(self, batch: Batch) -> Tensor:
+        """By the rule, in training too."""
+        return allocate(self.directions(batch), TAU).check().lead[..., 0]
+
+
+class Gated(Attention):
+    """Attention with a learned gate: soft and on a budget in training, the top M after it."""
+
+    def log_gate(self, batch: Batch) -> Tensor:
+        """Of each token, (B, L)."""
+        raise NotImplementedError
+
+    def loss(self, batch: Batch) -> Tensor:
+        """The paper's: cross-entropy of a soft read, and a penalty on a sum that is not M."""
+        log_gate = self.log_gate(batch)
+        answers = self.read(batch, log_gate, None).flatten(0, 1)
+        penalty = budget_penalty(log_gate.exp()[..., None], ITEMS)
+        return penalty + fn.cross_entropy(answers, batch.answers.flatten())
+
+    def kept(self, batch: Batch) -> Tensor:
+        """The top M; the earlier of equals."""
+        return hard_keep(self.log_gate(batch)[..., None], ITEMS)[..., 0]
+
+
+class Saliency(Gated):
+    """A network on the key decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = SaliencyGate(WIDTH)
+
+    def log_gate(self, batch: Batch) -> Tensor:
+        """The same for all tokens of a key."""
+        unused_novelty = self.keys.weight[:, 0]
+        found: Tensor = self.gate(unused_novelty, self.keys.weight)[batch.keys]
+        return found
+
+
+class Novelty(Gated):
+    """Two numbers on the novelty of a token decide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = NoveltyGate(slope=5.0, threshold=0.5)
+
+    def log_gate(self, batch: Batch) -> Tensor:
+        """From how far a token is from those before it."""
+        novelty = causal_novelty(self.directions(batch))[..., 0]
+        found: Tensor = self.gate(novelty, novelty[..., None])
+        return found
+
+
+class LinearAttention(Attention):
+    """A matrix, the sum of ``k v^T``, read by q: a fixed state with attention's parameters."""
+
+    rows = WIDTH
+
+    def forward(self, batch: Batch) -> Tensor:
+        """``q (sum of k v^T)``; with few queries ``(q k^T) v`` is the same and cheaper."""
+        q, k, v = self.parts(batch)
+        found: Tensor = self.readout((q @ k.mT) @ v / (REPEATS * WIDTH**0.5))
+        return found
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """The matrix; a row of it is called a slot."""
+        return self.rows, FLOAT32 * self.rows * WIDTH
+
+
+class CosineAttention(LinearAttention):
+    """The same with cosine and sine of each number of a key: a state as large as 128 slots."""
+
+    rows = 2 * WIDTH
+
+    def parts(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """With the waves of queries and keys in their places."""
+        return (
+            fn.embedding(batch.queries, waves(self.q(self.keys.weight))),
+            fn.embedding(batch.keys, waves(self.k(self.keys.weight))),
+            fn.embedding(batch.classes, self.v(self.classes.weight)),
+        )
+
+
+def waves(rows: Tensor) -> Tensor:
+    """Random Fourier features, if the rows are random projections: (..., E) to (..., 2 E)."""
+    scale: float = WIDTH**-0.5
+    return torch.cat([(2 * rows).cos(), (2 * rows).sin()], -1) * scale
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A row: a model, and how long it is trained."""
+
+    name: str
+    label: str
+    make: Callable[[], Model]
+    steps: int
+    note: str
+    rate: float = 1e-3
+    role: Role = "paper"
+
+
+TRAININGS = (
+    Training("guess", "A guess", MajorityGuess, 0, "the commonest class", role="added"),
+    Training("ssm", "Fixed-state SSM", FixedState, 200, "h = a h + key + class"),
+    Training("bound", "Fixed state, bound", BoundState, 200, "h = h + key * class", role="added"),
+    Training("attention", "Full attention", Attention, 40, "keeps every token", 2e-3),
+    Training("saliency", "Learned saliency", Saliency, 40, "M=128, a network on the key", 2e-3),
+    Training("rule", "Distinct items, rule (ours)", Rule, 40, f"tau {TAU}", 2e-3, "cache"),
+    Training("gate", "Novelty gate (ours)", Novelty, 40, "M=128, from a=5, b=.5", 2e-3, "cache"),
+    Training("linear", "Linear attention", LinearAttention, 200, "sum of k vᵀ", role="added"),
+    Training(
+        "cosine",
+        "Linear attention on cosines",
+        CosineAttention,
+        150,
+        "as many bytes as 128 slots",
+        2e-3,
+        "added",
+    ),
+)

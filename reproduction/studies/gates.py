@@ -1,26 +1,35 @@
 """The paper's learned gates (section 3.1.4), and what decides whether one learns.
 
-Keys of an item are alike (noise 0), 64 items come four times each, and 64 tokens are kept. Gates
-are trained on the recall loss alone, as in the paper. Then we start from gates that fail, change
-the loss (`gating.by_chance`) and the streams (`gating.uneven`), and see what it takes.
+A gate gives every token a weight g in (0, 1), and the 64 tokens with the largest g are kept. A
+stream has 64 items, four times each; repeats of an item are identical (noise 0). The paper's loss
+is that of a soft read, with ``log g`` on the logits, and a penalty on the sum of g. We also vary
+the loss (`sampled_loss`), the streams of the training (`uneven`) and the gate at the start.
 """
+
+# B streams, L tokens, Q queries, D key size, C classes, M tokens kept
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from inspect import signature
-from typing import TYPE_CHECKING
 
-from ..data import RecallTask
-from .device import Told, n_seeds, result_of
-from .gates_words import reading
-from .result import Measure, Result, Role, Row, Setting
-from .study import FULL, Progress, Scale, silent
+import numpy as np
+import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    from distinctkv.nn.gates import Gate
+from distinctkv.nn.fitting import Fit, Probe, fit, rule_loss, task_loss
+from distinctkv.nn.gates import Gate, NoveltyGate, SignedGate, distillation
+from distinctkv.nn.soft import budget_penalty, causal_novelty
+from distinctkv.nn.zoo import KeyGate, KeyNoveltyGate
+from distinctkv.rule import unit
+
+from ..data import Episode, RecallTask
+from ..data.synthetic import occurrences
+from ..result import Measure, Result, Role, Row, Setting
+from . import Progress
+from .findings import paragraphs
+from .runner import FULL, Outcome, Scale, n_seeds, run_training, silent
 
 TITLE = "Whether the allocation can be learned"
 QUESTION = (
@@ -33,15 +42,38 @@ HEADINGS = {
     "recipe": "A large gate that fails at the start: which change makes it learn",
 }
 TASK = RecallTask(noise=0.0)
-STEPS, LONGER = 150, 300
-ASKED = 96  # streams to measure on
+STEPS, RECIPE_STEPS = 150, 300
+TEST_STREAMS = 96
 NOISES = (0.1, 0.5)
-Make = Callable[[], "Gate"]
+KEPT = 64  # M, as many as there are items
+STREAMS, QUERIES = 8, 64  # of a training step
+THETA = 0.1  # temperature of the read
+TAU = 0.1  # of the rule
+FLOOR = 0.1  # weight of a random answer, so that the loss of a lost item is finite
+
+
+class FlippedGate(KeyNoveltyGate):
+    """The large gate with 1 - novelty as its feature."""
+
+    def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
+        """From the key, and from 1 - novelty."""
+        return super().logit(1 - novelty, hidden)
+
+
+GATES: Mapping[str, Callable[[], Gate]] = {
+    "steep": lambda: NoveltyGate(slope=1000.0, threshold=TAU),
+    "two": NoveltyGate,
+    "flat": lambda: NoveltyGate(slope=0.1, threshold=0.1),
+    "wrong": lambda: SignedGate(slope=-1.0, threshold=0.5),
+    "key": lambda: KeyGate(TASK.width),
+    "both": lambda: KeyNoveltyGate(TASK.width),
+    "flipped": lambda: FlippedGate(TASK.width),
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A gate, the loss and the streams it is trained on, and for how long."""
+class Training:
+    """A row: a gate, the loss and the streams it is trained on, and for how long."""
 
     name: str
     label: str
@@ -52,38 +84,40 @@ class Case:
     role: Role = "added"
     table: str = "gates"
     noise: float = 0.0
+    opposite_first: bool = False  # pre-trained to keep what the rule drops
 
 
-NOISY: tuple[tuple[str, str, Role], ...] = (
+NOISY_GATES: tuple[tuple[str, str, Role], ...] = (
     ("two", "Two parameters", "cache"),
     ("both", "MLP on key and novelty", "added"),
     ("key", "MLP on the key alone", "paper"),
 )
-CASES = (
-    Case("rule", "Rule: novelty above .1", "steep", steps=0, role="paper"),
-    Case("mlp", "MLP on key and novelty", "both", role="paper"),
-    Case("two", "Two parameters", "two", role="cache"),
-    Case("distilled", "MLP, distilled to the rule", "both", loss="to_the_rule", role="paper"),
-    Case("key", "MLP on the key alone", "key", role="paper"),
-    Case("flat", "Two parameters, started at a = .1", "flat"),
-    Case("wrong", "Two parameters, started at a = -1", "wrong"),
+TRAININGS = (
+    Training("rule", "Rule: novelty above .1", "steep", steps=0, role="paper"),
+    Training("mlp", "MLP on key and novelty", "both", role="paper"),
+    Training("two", "Two parameters", "two", role="cache"),
+    Training("distilled", "MLP, distilled to the rule", "both", loss="to the rule", role="paper"),
+    Training("key", "MLP on the key alone", "key", role="paper"),
+    Training("flat", "Two parameters, started at a = .1", "flat"),
+    Training("wrong", "Two parameters, started at a = -1", "wrong"),
     *(
-        Case(f"{gate}_{noise:g}".replace(".", ""), f"{label}, noise {noise}", gate, role=role,
-             table="noise", noise=noise)
-        for gate, label, role in NOISY
+        Training(f"{gate}_{noise:g}".replace(".", ""), f"{label}, noise {noise}", gate, role=role,
+                 table="noise", noise=noise)
+        for gate, label, role in NOISY_GATES
         for noise in NOISES
     ),
     *(
-        Case(name, label, gate, loss, streams, LONGER, "added", "recipe")
+        Training(name, label, gate, loss, streams, RECIPE_STEPS, "added", "recipe",
+                 opposite_first=name == "unlearned")
         for name, label, gate, loss, streams in (
             ("neither", "Neither", "both", "soft", "even"),
             ("uneven", "Uneven streams", "both", "soft", "uneven"),
-            ("chance", "Kept by chance", "both", "by_chance", "even"),
-            ("recipe", "Both", "both", "by_chance", "uneven"),
-            ("flipped", "Both, told 1 - novelty", "flipped", "by_chance", "uneven"),
+            ("chance", "Kept by chance", "both", "by chance", "even"),
+            ("recipe", "Both", "both", "by chance", "uneven"),
+            ("flipped", "Both, told 1 - novelty", "flipped", "by chance", "uneven"),
             ("turned_soft", "Uneven streams, from a = -1", "wrong", "soft", "uneven"),
-            ("turned", "Both, from a = -1", "wrong", "by_chance", "uneven"),
-            ("unlearned", "Both, taught the opposite first", "opposite", "by_chance", "uneven"),
+            ("turned", "Both, from a = -1", "wrong", "by chance", "uneven"),
+            ("unlearned", "Both, taught the opposite first", "both", "by chance", "uneven"),
         )
     ),
 )  # fmt: skip
@@ -91,89 +125,150 @@ CASES = (
 
 def settings(scale: Scale) -> Mapping[str, Setting]:
     """Every number that decides the result, the seeds apart."""
-    fixed: dict[str, Setting] = {
+    return {
         "scale": scale.name,
         **asdict(TASK),
         "steps": STEPS,
-        "steps_of_the_recipe": LONGER,
-        "streams_to_measure": ASKED,
+        "steps_of_the_recipe": RECIPE_STEPS,
+        "streams_to_measure": TEST_STREAMS,
         "seeds_used": n_seeds(scale),
         "noise_of_repeats": ", ".join(map(str, NOISES)),
-        "torch": "present" if find_spec("torch") else "absent",
-    }
-    if find_spec("torch") is None:
-        return fixed
-    from distinctkv.nn.fitting import fit
-
-    from . import gating
-
-    return {
-        **fixed,
-        "kept": gating.KEPT,
-        "streams_per_step": gating.STREAMS,
-        "queries_per_stream": gating.QUERIES,
+        "kept": KEPT,
+        "streams_per_step": STREAMS,
+        "queries_per_stream": QUERIES,
         "learning_rate": signature(fit).parameters["rate"].default,
-        "read_theta": gating.THETA,
+        "read_theta": THETA,
     }
 
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Train every gate from every seed."""
 
-    def tell(used: tuple[int, ...]) -> Told:
+    def measure_all(used: tuple[int, ...]) -> Outcome:
         rows = []
-        for done, case in enumerate(CASES, start=1):
-            rows.append(row(case, [measure(case, seed) for seed in used]))
-            progress(done, len(CASES))
-        return Told(rows, reading({one.name: one.measures for one in rows}), HEADINGS)
+        for done, training in enumerate(TRAININGS, start=1):
+            rows.append(row(training, [measure(training, seed) for seed in used]))
+            progress(done, len(TRAININGS))
+        return Outcome(rows, paragraphs("gates", rows), HEADINGS)
 
-    return result_of("gates", seeds, scale, tell)
+    return run_training("gates", seeds, scale, measure_all)
 
 
-def measure(case: Case, seed: int) -> tuple[float, float, float]:
-    """Recall before and after training, and tokens with a gate above .5."""
-    import torch
-
-    from . import gating
-
-    task = RecallTask(noise=case.noise)
+def measure(training: Training, seed: int) -> tuple[float, float, float]:
+    """Recall before and after training, and the number of tokens with g above .5."""
+    task = RecallTask(noise=training.noise)
     torch.manual_seed(seed)
-    gate = made(case.gate)
-    if case.gate == "opposite":
-        gating.trained(
-            gate, gating.against_the_rule, task, seed + 1000, STEPS, gating.even, asked=1
-        )
-    loss, draw = getattr(gating, case.loss), getattr(gating, case.streams)
-    found = gating.trained(gate, loss, task, seed, case.steps, draw, ASKED)
+    gate = GATES[training.gate]()
+    if training.opposite_first:
+        train(gate, opposite_loss, task, seed + 1000, STEPS, even, n_test=1)
+    loss, draw = LOSSES[training.loss], DRAWS[training.streams]
+    found = train(gate, loss, task, seed, training.steps, draw, TEST_STREAMS)
     return found.start.recall, found.end.recall, found.end.kept
 
 
-def made(name: str) -> Gate:
-    """A fresh gate."""
-    from distinctkv.nn.gates import NoveltyGate, SignedGate
-    from distinctkv.nn.zoo import KeyGate, KeyNoveltyGate
-
-    from .gating import APART, Flipped
-
-    makes: Mapping[str, Make] = {
-        "steep": lambda: NoveltyGate(slope=1000.0, threshold=APART),
-        "two": NoveltyGate,
-        "flat": lambda: NoveltyGate(slope=0.1, threshold=0.1),
-        "wrong": lambda: SignedGate(slope=-1.0, threshold=0.5),
-        "key": lambda: KeyGate(TASK.width),
-        "both": lambda: KeyNoveltyGate(TASK.width),
-        "opposite": lambda: KeyNoveltyGate(TASK.width),
-        "flipped": lambda: Flipped(TASK.width),
-    }
-    return makes[name]()
-
-
-def row(case: Case, found: Sequence[tuple[float, float, float]]) -> Row:
+def row(training: Training, found: Sequence[tuple[float, float, float]]) -> Row:
     """Means over seeds."""
     names = ("before", "recall", "kept")
-    measures = {
-        name: Measure.of(column)
-        for name, column in zip(names, zip(*found, strict=True), strict=True)
-    }
-    setting = f"{case.steps} steps on {case.loss.replace('_', ' ')}, {case.streams} streams"
-    return Row(case.name, case.label, measures, setting, case.role, case.table)
+    columns = zip(*found, strict=True)
+    measures = {name: Measure.of(column) for name, column in zip(names, columns, strict=True)}
+    setting = f"{training.steps} steps on {training.loss}, {training.streams} streams"
+    return Row(training.name, training.label, measures, setting, training.role, training.table)
+
+
+# Streams
+
+
+def even(rng: np.random.Generator, task: RecallTask) -> Episode:
+    """A stream of the task: every item occurs equally often."""
+    return task.draw(rng, QUERIES)
+
+
+def uneven(rng: np.random.Generator, task: RecallTask) -> Episode:
+    """A stream of the same length with half to twice as many items of unequal frequency."""
+    n_items = int(rng.integers(task.n_items // 2, 2 * task.n_items + 1))
+    weights = rng.random(n_items) ** 2
+    rest = rng.choice(n_items, task.n_tokens - n_items, p=weights / weights.sum())
+    items = rng.permutation(np.concatenate([np.arange(n_items), rest]))
+    prototypes = unit(rng.standard_normal((n_items, task.width)))
+    labels = rng.integers(task.n_classes, size=n_items)
+    queried = rng.integers(n_items, size=QUERIES)
+    return Episode(
+        keys=occurrences(rng, prototypes[items], task.noise),
+        values=np.eye(task.n_classes)[labels[items]],
+        items=items,
+        queries=occurrences(rng, prototypes[queried], task.noise),
+        answers=labels[queried],
+    )
+
+
+Draw = Callable[[np.random.Generator, RecallTask], Episode]
+DRAWS: Mapping[str, Draw] = {"even": even, "uneven": uneven}
+
+
+def probe(rng: np.random.Generator, task: RecallTask, n_streams: int, draw: Draw = even) -> Probe:
+    """Streams as tensors."""
+    drawn = [draw(rng, task) for _ in range(n_streams)]
+    rows = ([one.keys, one.values, one.queries, one.answers] for one in drawn)
+    columns = (torch.from_numpy(np.stack(column)) for column in zip(*rows, strict=True))
+    return Probe(*(part.float() if part.is_floating_point() else part for part in columns))
+
+
+# Losses
+
+
+def soft_loss(gate: Gate, batch: Probe) -> Tensor:
+    """The paper's loss."""
+    return task_loss(gate, batch, budget=KEPT, theta=THETA)
+
+
+def distillation_loss(gate: Gate, batch: Probe) -> Tensor:
+    """Cross-entropy against what the rule keeps."""
+    return rule_loss(gate, batch, tau=TAU)
+
+
+def opposite_loss(gate: Gate, batch: Probe) -> Tensor:
+    """Cross-entropy against what the rule drops: it makes a gate that fails, to start from."""
+    novelty = causal_novelty(batch.keys[:, :, None])[..., 0]
+    return distillation(gate.logit(novelty, batch.keys), novelty <= TAU)
+
+
+def sampled_loss(gate: Gate, batch: Probe) -> Tensor:
+    """NLL of the answers from M sampled tokens; the budget penalty sets the level of g."""
+    novelty = causal_novelty(batch.keys[:, :, None])[..., 0]
+    logit = gate.logit(novelty, batch.keys)
+    weights = (batch.queries @ batch.keys.mT / THETA).exp() * sampled_top(logit, KEPT)[:, None]
+    mass = weights @ batch.values + FLOOR  # (B, Q, C)
+    likelihood = mass.gather(-1, batch.answers[..., None])[..., 0] / mass.sum(-1)
+    return budget_penalty(logit.sigmoid()[..., None], KEPT) - likelihood.log().mean()
+
+
+def sampled_top(logit: Tensor, n_kept: int) -> Tensor:
+    """1 for the top tokens under Gumbel noise and 0 for the rest, (B, L), straight through.
+
+    The gradient is that of a sigmoid centred between the last token kept and the first dropped, so
+    that tokens on both sides have one. The mean of the logits is subtracted first; otherwise the
+    gradient would raise all logits together.
+    """
+    level = torch.rand_like(logit).clamp(1e-9, 1 - 1e-7)
+    drawn = logit - logit.mean(-1, keepdim=True) - torch.log(-torch.log(level))
+    last = drawn.topk(n_kept + 1).values[:, -2:].mean(-1, keepdim=True).detach()
+    slope = torch.sigmoid(drawn - last)
+    return (drawn > last).to(slope) + (slope - slope.detach())
+
+
+Loss = Callable[[Gate, Probe], Tensor]
+LOSSES: Mapping[str, Loss] = {
+    "soft": soft_loss,
+    "to the rule": distillation_loss,
+    "by chance": sampled_loss,
+}
+
+
+def train(
+    gate: Gate, loss: Loss, task: RecallTask, seed: int, steps: int, draw: Draw, n_test: int
+) -> Fit:
+    """Train on one loss; the gate's scores on even streams before and after."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    test = probe(np.random.default_rng((seed, 1)), task, n_test)
+    return fit(gate, loss, lambda: probe(rng, task, STREAMS, draw), test, budget=KEPT, steps=steps)

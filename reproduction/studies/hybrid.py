@@ -1,22 +1,38 @@
 """The cache beside a state-space backbone (section 3.1.5): recall and a count in one model.
 
-24 items come three times each; each token also bears a mark, with a frequency that differs from
-stream to stream. At the end the class of every item is asked for, and which part of the tokens was
-marked. The paper leaves open the classes (8), the noise (.1), tau (.4) and the training. All models
-of a seed are trained side by side on the same streams. The models are in `counting_models`.
+A stream has 24 items, three times each. A token is a key, the class of its item, and a mark; marks
+have a frequency of their own in each stream. At the end the class of every item is asked for, and
+the fraction of tokens that were marked. Most models have a summary of the stream, from which they
+tell the count, and beside it a memory, from which they recall. The paper leaves open the classes
+(8), the noise (.1), tau (.4) and the training. All models of a seed see the same streams.
 """
+
+# B streams, L tokens, K items, Q queries, D key size, C classes, T = D + C + 1 numbers of a token,
+# E summary size, F features of a key
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count
+from math import pi
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as fn
+
+from distinctkv.nn.allocation import allocate
+from distinctkv.nn.delta import delta_rule
+from distinctkv.rule import unit
 
 from ..data import RecallTask
-from .device import Told, device, n_seeds, result_of
-from .recall import compared
-from .result import Measure, Result, Role, Row, Setting
-from .study import FULL, Progress, Scale, silent
+from ..data.synthetic import occurrences
+from ..result import Result, Row, Setting
+from . import Progress
+from .findings import paragraphs
+from .runner import FULL, Outcome, Scale, device, n_seeds, run_training, silent
+from .sweep import Method
 
 TITLE = "The cache beside a state-space model"
 QUESTION = (
@@ -28,43 +44,18 @@ HEADINGS = {
     "controls": "What the state-space model has learned of recall",
 }
 TASK = RecallTask(n_items=24, repeats=3, n_classes=8)
-STATE = 48  # numbers in the backbone
+WIDTH, CLASSES, LENGTH = TASK.width, TASK.n_classes, TASK.n_tokens
+TOKEN = WIDTH + CLASSES + 1  # T
+STATE = 48  # E, size of the backbone's state
 TAU = 0.4
-FEATURES = 120  # with which a matrix has the bytes of 24 slots
-STREAMS = 32  # in a step
+FEATURES = 120  # F, at which a matrix has the bytes of 24 slots
+STREAMS = 32  # of a training step
 STEPS = 400
 RATE = 3e-3
 WEIGHT = 10.0  # of the squared error of the count
-ASKED = 500  # streams to measure on
-COUNTED = 0.95  # R² above which a model counts
+TEST_STREAMS = 500
+FLOAT32 = 4  # bytes
 MEASURES = ("recall", "R²", "slots", "bytes")
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A row; its model has the same name."""
-
-    name: str
-    label: str
-    setting: str
-    role: Role = "added"
-
-
-CASES = (
-    Case("ssm", "SSM only", f"{STATE} fading sums", "paper"),
-    Case("attention", "Attention only", "keeps every token", "paper"),
-    Case("hybrid", "SSM + distinct items (ours)", f"tau {TAU}; {STATE} sums beside", "cache"),
-    Case("alone", "Matrix state alone", "33 × 16, for both tasks"),
-    Case("matrix", "SSM + matrix state", f"32 × 8; {STATE} sums beside"),
-    Case("delta", "SSM + delta rule", f"32 × 8, learned rate; {STATE} sums beside"),
-    Case("waves", "SSM + matrix on cosines", f"{FEATURES} × 8; {STATE} sums beside"),
-)
-CONTROLS = (
-    Case("guess", "A guess", "the commonest class of the stream"),
-    Case("every", "SSM only, as above", "trained on every item of a stream"),
-    Case("once", "SSM only, asked once", "trained on one item of a stream"),
-    Case("level", "SSM only, level classes", "every class has three items"),
-)
 
 
 def settings(scale: Scale) -> Mapping[str, Setting]:
@@ -78,7 +69,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "streams_per_step": STREAMS,
         "learning_rate": RATE,
         "weight_of_the_count": WEIGHT,
-        "streams_to_measure": ASKED,
+        "streams_to_measure": TEST_STREAMS,
         "seeds_used": n_seeds(scale),
         "device": device(),
     }
@@ -88,116 +79,424 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     """Train every model from every seed."""
     steps = count(1)
 
-    def tell(used: tuple[int, ...]) -> Told:
+    def measure_all(used: tuple[int, ...]) -> Outcome:
         found = [
             measure(seed, lambda: progress(next(steps), STEPS * len(used)))  # one tick a step
             for seed in used
         ]
-        rows = [row(case, "models", found) for case in CASES]
-        rows += [row(case, "controls", found) for case in CONTROLS]
-        return Told(rows, reading({one.name: one for one in rows}), HEADINGS)
+        rows = [row(method, "models", found) for method in METHODS]
+        rows += [row(method, "controls", found) for method in CONTROLS]
+        text = paragraphs(
+            "hybrid",
+            rows,
+            least_r2=min(one.measures["R²"].mean for one in rows[: len(METHODS)]),
+            steps=STEPS,
+            chance=1 / CLASSES,
+            features=FEATURES,
+            state=STATE,
+        )
+        return Outcome(rows, text, HEADINGS)
 
-    return result_of("hybrid", seeds, scale, tell)
+    return run_training("hybrid", seeds, scale, measure_all)
 
 
 def measure(seed: int, tick: Callable[[], None]) -> Mapping[str, tuple[float, ...]]:
-    """What each model scores after training from one seed, and what a guess does."""
-    import numpy as np
-    import torch
-
-    from . import counting, counting_models
-
-    where = device()
+    """The scores of each model trained from one seed."""
+    place = device()
     torch.manual_seed(seed)
-    models = {name: model.to(where) for name, model in counting_models.made().items()}
-    counting.train(models, seed, STEPS, where, tick)
+    # The control "every" is the model of row "ssm".
+    methods = [method for method in (*METHODS, *CONTROLS) if method.name != "every"]
+    models = {method.name: method.make().to(place) for method in methods}
+    train(models, seed, STEPS, place, tick)
     rng = np.random.default_rng((seed, 1))
-    batch = counting.draw(rng, ASKED, where)
-    level = batch.levelled(rng)
+    batch = draw(rng, TEST_STREAMS, place)
+    balanced = batch.balanced(rng)
     scores = {
-        name: counting.score(model, level if name == "level" else batch)
-        for name, model in models.items()
+        name: score(model, balanced if name == "level" else batch) for name, model in models.items()
     }
-    return {**scores, "every": scores["ssm"], "guess": (counting.guessed(batch),)}
+    return {**scores, "every": scores["ssm"]}
 
 
-def row(case: Case, table: str, found: Sequence[Mapping[str, tuple[float, ...]]]) -> Row:
-    """Means over seeds; of the controls only recall is of interest."""
+def row(method: Method, table: str, found: Sequence[Mapping[str, tuple[float, ...]]]) -> Row:
+    """Means over seeds; the controls have recall alone."""
     names = MEASURES if table == "models" else MEASURES[:1]
-    measures = {
-        name: Measure.of([one[case.name][place] for one in found])
-        for place, name in enumerate(names)
+    numbers = {name: [one[method.name][i] for one in found] for i, name in enumerate(names)}
+    return method.row(numbers, table)
+
+
+# Streams
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Streams, and queries at their ends: one for each item, in order."""
+
+    keys: Tensor  # (B, L, D)
+    items: Tensor  # (B, L)
+    labels: Tensor  # (B, K)
+    marks: Tensor  # (B, L)
+    queries: Tensor  # (B, Q, D)
+
+    @property
+    def values(self) -> Tensor:
+        """Classes of the tokens, (B, L, C), one-hot."""
+        return fn.one_hot(self.labels.gather(1, self.items), CLASSES).float()
+
+    @property
+    def answers(self) -> Tensor:
+        """(B, Q)."""
+        return self.labels[:, : self.queries.shape[1]]
+
+    @property
+    def tokens(self) -> Tensor:
+        """(B, L, T)."""
+        return torch.cat([self.keys, self.values, self.marks[..., None]], -1)
+
+    @property
+    def marked(self) -> Tensor:
+        """The fraction of tokens that is marked, (B,)."""
+        return self.marks.mean(1)
+
+    def with_one_query(self) -> Batch:
+        """The same streams with one query each; item order is random, so the first will do."""
+        return replace(self, queries=self.queries[:, :1])
+
+    def balanced(self, rng: np.random.Generator) -> Batch:
+        """The same streams with every class given to equally many items."""
+        each = np.tile(np.arange(TASK.n_items) % CLASSES, (len(self.keys), 1))
+        labels = torch.from_numpy(rng.permuted(each, axis=1))
+        return replace(self, labels=labels.to(self.labels.device))
+
+
+def draw(rng: np.random.Generator, n_streams: int, device: str) -> Batch:
+    """Streams of the task, each with its own frequency of marks."""
+    each = np.tile(np.arange(TASK.n_items), (n_streams, 1))  # (B, K)
+    items = rng.permuted(np.repeat(each, TASK.repeats, axis=1), axis=1)
+    prototypes = unit(rng.standard_normal((each.size, WIDTH)))
+    first = TASK.n_items * np.arange(n_streams)[:, None]
+
+    def keys(of: np.ndarray) -> np.ndarray:
+        rows = occurrences(rng, prototypes[(first + of).ravel()], TASK.noise)
+        return rows.reshape(*of.shape, WIDTH).astype(np.float32)
+
+    labels = rng.integers(CLASSES, size=each.shape)
+    marks = rng.random(items.shape) < rng.random((n_streams, 1))
+    parts = (keys(items), items, labels, marks.astype(np.float32), keys(each))
+    return Batch(*(torch.from_numpy(part).to(device) for part in parts))
+
+
+# Training
+
+
+def train(
+    models: Mapping[str, Model], seed: int, steps: int, device: str, tick: Callable[[], None]
+) -> None:
+    """Adam on fresh streams, the same for all models; each step ends in a ``tick``.
+
+    The control ``once`` is asked for one item of a stream; ``level`` sees balanced classes.
+    """
+    rng = np.random.default_rng(seed)
+    optimisers = {
+        name: torch.optim.Adam(model.parameters(), RATE)
+        for name, model in models.items()
+        if [*model.parameters()]
     }
-    return Row(case.name, case.label, measures, case.setting, case.role, table)
+    for _ in range(steps):
+        batch = draw(rng, STREAMS, device)
+        changed = {"once": batch.with_one_query(), "level": batch.balanced(rng)}
+        for name, optimiser in optimisers.items():
+            optimiser.zero_grad()
+            torch.autograd.backward(loss(models[name], changed.get(name, batch)))
+            optimiser.step()
+        tick()
 
 
-def reading(rows: Mapping[str, Row]) -> tuple[str, ...]:
-    """What the numbers say, and what they do not."""
-
-    def mean(name: str, measure: str = "recall") -> float:
-        return rows[name].measures[measure].mean
-
-    def size(name: str) -> str:
-        return f"{mean(name, 'bytes'):,.0f} bytes"
-
-    return (
-        f"Beside the backbone the cache recalls {mean('hybrid'):.3f} from "
-        f"{mean('hybrid', 'slots'):.1f} slots, attention {mean('attention'):.3f} from "
-        f"{mean('attention', 'slots'):.0f} tokens. {_of_counting(rows)}",
-        f"The state-space model alone recalls {mean('ssm'):.3f}; the paper has .14. One who says "
-        f"the commonest class of the stream is right in {mean('guess'):.3f}, and "
-        f"{LIKE_A_GUESS[compared(rows['ssm'], rows['guess'])]}. Asked for one item a stream it "
-        f"comes to {mean('once'):.3f} in {STEPS} steps; where all classes are equally common, to "
-        f"{mean('level'):.3f}, and chance is {1 / TASK.n_classes:.3f}.",
-        "Its state adds up what it sees, and does not bind a class to a key. A matrix, the sum of "
-        "products, does, and is no less a state-space model. Alone, with "
-        f"{size('alone')} for both tasks, it recalls {mean('alone'):.3f}; beside the backbone "
-        f"{mean('matrix'):.3f}, and by the delta rule {mean('delta'):.3f}, in {size('delta')}. "
-        f"On {FEATURES} cosines, {size('waves')} to the hybrid's {size('hybrid')}, it recalls "
-        f"{mean('waves'):.3f}, {compared(rows['waves'], rows['hybrid'])} the hybrid.",
-        _of_the_middle(rows),
-        f"The paper counts the hybrid's slots and leaves out the {STATE} numbers of its backbone, "
-        f"which it counts for the SSM alone. Bytes have both. A slot has a key and a class in "
-        f"{4 * (TASK.width + TASK.n_classes)} bytes.",
-    )
+def loss(model: Model, batch: Batch) -> Tensor:
+    """Cross-entropy of the classes plus `WEIGHT` times the squared error of the count."""
+    classes, count = model(batch)
+    cross_entropy = fn.cross_entropy(classes.flatten(0, 1), batch.answers.flatten())
+    squared_error: Tensor = (count - batch.marked).square().mean()
+    return cross_entropy + WEIGHT * squared_error
 
 
-# What a recall says, by how it compares with that of a guess.
-LIKE_A_GUESS = {
-    "as much as": "that is what the model learns if it is asked for every item: no recall",
-    "less than": "the model, asked for every item, has not learned as much as that",
-    "more than": "the model, asked for every item, knows more than that",
-}
+@torch.no_grad()
+def score(model: Model, batch: Batch) -> tuple[float, float, float, float]:
+    """Recall, R2 of the count, slots and bytes."""
+    classes, count = model(batch)
+    recall = (classes.argmax(-1) == batch.answers).float().mean()
+    unexplained = (count - batch.marked).square().mean() / batch.marked.var(correction=0)
+    return (float(recall), 1 - float(unexplained), *model.state_size(batch))
 
 
-def _of_counting(rows: Mapping[str, Row]) -> str:
-    counts = {case.name: rows[case.name].measures["R²"].mean for case in CASES}
-    worst = min(counts, key=lambda name: counts[name])
-    if counts[worst] > COUNTED:
-        return f"Every model here counts: no R² is below {counts[worst]:.3f}."
-    return f"Not every model counts: the R² of {rows[worst].label} is {counts[worst]:.3f}."
+# Models
 
 
-def _of_the_middle(rows: Mapping[str, Row]) -> str:
-    """Whether the hybrid recalls as attention does, in fewer bytes, where the SSM does not."""
-    size = {name: rows[name].measures["bytes"].mean for name in ("attention", "hybrid", "waves")}
-    lacking = [
-        words
-        for words, lacks in (
-            ("recalls no more than the SSM alone", _beside(rows, "ssm") != "more than"),
-            ("recalls less than attention", _beside(rows, "attention") == "less than"),
-            ("holds no less than attention", size["hybrid"] >= size["attention"]),
-        )
-        if lacks
-    ]
-    if lacking:
-        return f"A middle ground does not show here: the hybrid {' and '.join(lacking)}."
-    too = "is on it, too" if _beside(rows, "waves") != "more than" else "recalls less"
-    return (
-        "So the middle ground is there, between attention and a state that cannot bind; a matrix "
-        f"of {size['waves']:,.0f} bytes {too}. The cache did not have to be given its size."
-    )
+class Model(nn.Module):
+    """Predicts classes and the marked fraction, and reports the size of its state."""
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Scores of the classes (B, Q, C), and the part that was marked (B,)."""
+        raise NotImplementedError
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """Slots and bytes at the end of a stream; a row of a matrix state counts as a slot."""
+        raise NotImplementedError
 
 
-def _beside(rows: Mapping[str, Row], other: str) -> str:
-    return compared(rows["hybrid"], rows[other])
+class DiagonalSSM(nn.Module):
+    """The state-space backbone: E numbers, each a fading sum, ``h = a h + B x``."""
+
+    nbytes = FLOAT32 * STATE
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project_in = nn.Linear(TOKEN, STATE)
+        self.decay = nn.Parameter(torch.linspace(2.0, 8.0, STATE))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """The state after the last token, (B, E)."""
+        age = torch.arange(LENGTH, device=tokens.device).flip(0)
+        left = self.decay.sigmoid() ** age[:, None]  # (L, E)
+        state: Tensor = (left * self.project_in(tokens)).sum(1) / LENGTH
+        return state
+
+
+class AttentionPooling(nn.Module):
+    """What attention has in place of a state: a learned query over all tokens."""
+
+    nbytes = FLOAT32 * LENGTH  # the marks; keys and values are in the memory
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project_in = nn.Linear(TOKEN, STATE)
+        self.score = nn.Linear(TOKEN, 1)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """A weighted mean of the tokens, (B, E)."""
+        mean: Tensor = (self.score(tokens).softmax(1) * self.project_in(tokens)).sum(1)
+        return mean
+
+
+class Memory(nn.Module):
+    """Answers the queries."""
+
+    def forward(self, batch: Batch, summary: Tensor) -> Tensor:
+        """Scores of the classes, (B, Q, C)."""
+        raise NotImplementedError
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """Slots, as the paper counts them, and bytes beside the summary."""
+        raise NotImplementedError
+
+
+class SummaryMemory(Memory):
+    """No memory but the summary: a network on it and the query."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(STATE + WIDTH, 64), nn.ReLU(), nn.Linear(64, CLASSES))
+
+    def forward(self, batch: Batch, summary: Tensor) -> Tensor:
+        """From both at once."""
+        wide = summary[:, None].expand(-1, batch.queries.shape[1], -1)
+        found: Tensor = self.net(torch.cat([wide, batch.queries], -1))
+        return found
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """The numbers of the summary are its slots."""
+        return STATE, 0
+
+
+class AttentionMemory(Memory):
+    """Softmax attention over the tokens that are kept: here, all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.project_out = nn.Linear(CLASSES, CLASSES)
+
+    def kept(self, batch: Batch) -> Tensor:
+        """Which tokens are kept, (B, L)."""
+        return torch.ones_like(batch.items, dtype=torch.bool)
+
+    def forward(self, batch: Batch, summary: Tensor) -> Tensor:
+        """From the classes of the tokens that are like the query."""
+        scores = self.q(batch.queries) @ self.k(batch.keys).mT / WIDTH**0.5
+        weights = scores.masked_fill(~self.kept(batch)[:, None], -torch.inf).softmax(-1)
+        found: Tensor = self.project_out(weights @ batch.values)
+        return found
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """A key and a class for each token kept."""
+        slots = float(self.kept(batch).sum(1).float().mean())
+        return slots, FLOAT32 * (WIDTH + CLASSES) * slots
+
+
+class SlotMemory(AttentionMemory):
+    """Softmax attention over the tokens that open a slot."""
+
+    def kept(self, batch: Batch) -> Tensor:
+        """By the rule, in training too."""
+        return allocate(batch.keys[:, :, None], TAU).check().lead[..., 0]
+
+
+class MatrixMemory(Memory):
+    """A matrix that adds up class times key, read by the query: linear attention."""
+
+    def __init__(self, features: nn.Module, n_features: int) -> None:
+        super().__init__()
+        self.features, self.n_features = features, n_features
+        self.project_out = nn.Linear(CLASSES, CLASSES)
+
+    def state(self, keys: Tensor, values: Tensor) -> Tensor:
+        """The sum, (B, C, F)."""
+        return values.mT @ keys
+
+    def forward(self, batch: Batch, summary: Tensor) -> Tensor:
+        """The state times the query."""
+        state = self.state(self.features(batch.keys), batch.values)
+        found: Tensor = self.project_out(self.features(batch.queries) @ state.mT)
+        return found
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """The matrix; a row of it is called a slot."""
+        return self.n_features, FLOAT32 * self.n_features * CLASSES
+
+
+class DeltaMemory(MatrixMemory):
+    """A matrix that each token corrects by its error, at a learned rate: the delta rule."""
+
+    def __init__(self, features: nn.Module, n_features: int) -> None:
+        super().__init__(features, n_features)
+        self.rate = nn.Parameter(torch.zeros(()))
+
+    def state(self, keys: Tensor, values: Tensor) -> Tensor:
+        """What the last token leaves, (B, C, F)."""
+        keys = fn.normalize(keys, dim=-1)[:, :, None]
+        rate = self.rate.sigmoid().expand(keys.shape[:3])
+        fading = torch.zeros_like(rate)
+        return delta_rule(keys, keys, values[:, :, None], fading, rate, chunk=18)[1][:, 0]
+
+
+def linear_features() -> nn.Linear:
+    """A learned projection of the key."""
+    return nn.Linear(WIDTH, WIDTH, bias=False)
+
+
+class CosineFeatures(nn.Module):
+    """Cosines of learned projections; they start as random Fourier features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project = nn.Linear(WIDTH, FEATURES)
+        nn.init.normal_(self.project.weight, std=2.5)
+        nn.init.uniform_(self.project.bias, 0, 2 * pi)
+
+    def forward(self, keys: Tensor) -> Tensor:
+        """(..., F)."""
+        found: Tensor = self.project(keys).cos() * (2 / FEATURES) ** 0.5
+        return found
+
+
+class SummaryWithMemory(Model):
+    """A summary that counts, and a memory that recalls."""
+
+    def __init__(self, summary: DiagonalSSM | AttentionPooling, memory: Memory) -> None:
+        super().__init__()
+        self.summary, self.memory = summary, memory
+        self.count = nn.Linear(STATE, 1)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Scores of the classes (B, Q, C), and the part that was marked (B,)."""
+        summary = self.summary(batch.tokens)
+        return self.memory(batch, summary), self.count(summary)[:, 0]
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """Slots of the memory, and bytes of both."""
+        slots, size = self.memory.state_size(batch)
+        return slots, size + self.summary.nbytes
+
+
+class MatrixModel(Model):
+    """One matrix for both: it adds up a map of the key times a map of the class and the mark."""
+
+    rows, columns = WIDTH + 1, 16
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(WIDTH, self.rows), nn.Linear(WIDTH, self.rows)
+        self.v = nn.Linear(CLASSES + 1, self.columns)
+        self.at = nn.Parameter(torch.randn(self.rows) / self.rows)  # where the count is read
+        self.project_out, self.count = nn.Linear(self.columns, CLASSES), nn.Linear(self.columns, 1)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """As `SummaryWithMemory`."""
+        bound = self.v(batch.tokens[..., WIDTH:])
+        state = self.k(batch.keys).mT @ bound / LENGTH**0.5  # (B, rows, columns)
+        return self.project_out(self.q(batch.queries) @ state), self.count(self.at @ state)[:, 0]
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """The matrix."""
+        return self.rows, FLOAT32 * self.rows * self.columns
+
+
+class MajorityGuess(Model):
+    """Names the most frequent class of the stream, and half of the tokens as marked."""
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """How many items have each class, for every query."""
+        counts = fn.one_hot(batch.labels, CLASSES).sum(1)[:, None]
+        return counts.expand(-1, batch.queries.shape[1], -1), torch.full_like(batch.marked, 0.5)
+
+    def state_size(self, batch: Batch) -> tuple[float, float]:
+        """A counter for each class."""
+        return CLASSES, FLOAT32 * CLASSES
+
+
+def ssm_alone() -> Model:
+    """The backbone and a network that reads it."""
+    return SummaryWithMemory(DiagonalSSM(), SummaryMemory())
+
+
+METHODS = (
+    Method("ssm", "SSM only", f"{STATE} fading sums", ssm_alone, role="paper"),
+    Method(
+        "attention",
+        "Attention only",
+        "keeps every token",
+        lambda: SummaryWithMemory(AttentionPooling(), AttentionMemory()),
+        role="paper",
+    ),
+    Method(
+        "hybrid",
+        "SSM + distinct items (ours)",
+        f"tau {TAU}; {STATE} sums beside",
+        lambda: SummaryWithMemory(DiagonalSSM(), SlotMemory()),
+        role="cache",
+    ),
+    Method("alone", "Matrix state alone", "33 × 16, for both tasks", MatrixModel),
+    Method(
+        "matrix",
+        "SSM + matrix state",
+        f"32 × 8; {STATE} sums beside",
+        lambda: SummaryWithMemory(DiagonalSSM(), MatrixMemory(linear_features(), WIDTH)),
+    ),
+    Method(
+        "delta",
+        "SSM + delta rule",
+        f"32 × 8, learned rate; {STATE} sums beside",
+        lambda: SummaryWithMemory(DiagonalSSM(), DeltaMemory(linear_features(), WIDTH)),
+    ),
+    Method(
+        "waves",
+        "SSM + matrix on cosines",
+        f"{FEATURES} × 8; {STATE} sums beside",
+        lambda: SummaryWithMemory(DiagonalSSM(), MatrixMemory(CosineFeatures(), FEATURES)),
+    ),
+)
+CONTROLS = (
+    Method("guess", "A guess", "the commonest class of the stream", MajorityGuess),
+    Method("every", "SSM only, as above", "trained on every item of a stream", ssm_alone),
+    Method("once", "SSM only, asked once", "trained on one item of a stream", ssm_alone),
+    Method("level", "SSM only, level classes", "every class has three items", ssm_alone),
+)

@@ -1,20 +1,23 @@
-"""Models trained on redundant recall, and asked: a Mamba-2 block, then a block of another kind.
+"""Models of study ``mqar`` and their training: a Mamba-2 block, then a block of another kind.
 
-All are trained alike on sequences of a few items, and asked for other numbers of items in other
-lengths without training again. KVM-like and OVQ-like rules are given the slots that ours opened.
+All are trained on sequences of a few items; `evaluate` then reads sequences of other numbers of
+items and other lengths without training again. KVM-like and OVQ-like rules have a schedule of slots
+that must be set before (`set_slots`).
 """
 
-# N sequences, K items, L tokens
+# N sequences, K items, r repeats, L tokens
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from math import ceil
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from distinctkv.nn import (
     DistinctAttention,
@@ -32,24 +35,23 @@ from distinctkv.nn.scheduled import KVMAttention, OVQAttention, ScheduledAttenti
 from distinctkv.nn.training import Step, train
 
 from ..data.mqar import SILENT, MQARTask
-from .mqar_drawing import batches
 
 NAMES = (
     "mass", "first", "gated", "kvm", "ovq", "full", "window",
     "mamba2", "mamba2_wide", "delta", "delta_wide",
 )  # fmt: skip
-PIECE = 512  # tokens at a time when a long sequence is read
-WIDE = 8  # times the state of a fixed state that is to hold as much as many slots
+CHUNK = 512  # tokens read at a time
+WIDE = 8  # factor of the state in the rows mamba2_wide and delta_wide
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large it is run: the model, its training, and the (items, tokens) to ask for."""
+    """Sizes of the model, of its training, and the (items, tokens) it is evaluated on."""
 
     width: int
-    head: int  # numbers of a key, in each of width / head heads
+    head: int  # key size of each of the width / head heads
     states: tuple[int, int]  # of the backbone, and of a second block of its kind
-    items: tuple[int, ...]  # of a training step, drawn anew for each
+    items: tuple[int, ...]  # one of them is drawn for each training step
     tokens: int
     steps: int
     batch: int
@@ -57,12 +59,12 @@ class Size:
     n_values: int
     rate: float
     window: int
-    asked: tuple[tuple[int, int], ...]  # the first as in training
-    taps: int = 4  # of the convolution before queries, keys and values; 1 is none
-    lag: int = 1  # keys start as the token so many places before theirs; 0 is the token itself
-    grow: float = 0.0  # part of the training over which more items come in, the fewest first
-    answered: float | None = None  # part of the tokens at which the loss is taken, at most
-    chunk: int = 16  # of rules with a schedule
+    asked: tuple[tuple[int, int], ...]  # (items, tokens) to evaluate; the first as in training
+    taps: int = 4  # kernel size of the convolution before queries, keys and values; 1 is none
+    lag: int = 1  # keys start as the token this many positions back; 0 is the token itself
+    grow: float = 0.0  # fraction of the training over which larger `items` are added
+    answered: float | None = None  # largest fraction of tokens with a loss
+    chunk: int = 16  # tokens, of the rules with a schedule
 
 
 SMALL = Size(
@@ -77,15 +79,15 @@ LARGE = Size(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a model recalls of one kind of sequence, and what it holds at the end of it."""
+class Score:
+    """Recall of a model on one kind of sequence, and the size of its state at the end of it."""
 
     recall: float
-    bytes: float  # of a sequence, both blocks
-    slots: float  # of a head in the second block; tokens, for attention
+    bytes: float  # per sequence, of both blocks
+    slots: float  # per head of the second block; tokens, for attention
 
 
-def made(name: str, size: Size) -> HybridLM:
+def make_model(name: str, size: Size) -> HybridLM:
     """A fresh model."""
     width, inner = size.width, min(64, size.width)
     heads = Heads(size.width // size.head, size.head, size.taps, lag=size.lag)
@@ -108,28 +110,28 @@ def made(name: str, size: Size) -> HybridLM:
     return HybridLM(1 + size.n_keys + size.n_values, width, [backbone, makes[name]()])
 
 
-def task(size: Size, items: int, tokens: int, **kind: int) -> MQARTask:
-    """Sequences of so many items and tokens; ``kind`` may overwrite, or make near-duplicates."""
+def make_task(size: Size, items: int, tokens: int, **kind: int) -> MQARTask:
+    """Sequences of that many items and tokens; ``kind`` sets ``renewed`` or ``siblings``."""
     each = tokens // (2 * items) - 1
     return MQARTask(items, each, n_keys=size.n_keys, n_values=size.n_values, **kind)
 
 
-def trained(
-    name: str,
+def train_model(
+    make: Callable[[Size], HybridLM],
     seed: int,
     size: Size,
     place: str,
-    each: float,
-    shown: Callable[[Step], bool] = lambda step: False,
+    slots_per_item: float,
+    stop: Callable[[Step], bool] = lambda step: False,
 ) -> HybridLM:
-    """A model after training; a rule with a schedule has ``each`` slots for an item, at most.
+    """A trained model; a rule with a schedule gets ``slots_per_item`` slots for each item.
 
-    On a GPU sequences are drawn there and steps are captured, so that nothing waits for launches,
-    and products of 32 bits round to 19. ``shown`` sees twenty steps, and may end the training.
+    On a GPU sequences are drawn on the device, training steps are captured in a CUDA graph, and
+    matrix products use TF32. ``stop`` is called with twenty of the steps and may end the training.
     """
     torch.manual_seed(seed)
-    model = made(name, size).to(place)
-    fit(model, max(size.items) * each, size.tokens)
+    model = make(size).to(place)
+    set_slots(model, max(size.items) * slots_per_item, size.tokens)
     torch.set_float32_matmul_precision("high" if place == "cuda" else "highest")
     for step in train(
         model,
@@ -140,21 +142,21 @@ def trained(
         captured=place == "cuda",
         asked=size.answered,
     ):
-        if shown(step):
+        if stop(step):
             break
     torch.set_float32_matmul_precision("highest")
     return model.eval()
 
 
-def fit(model: HybridLM, n_slots: float, tokens: int) -> None:
-    """Give a rule with a schedule so many slots, one for a token at most; others are left alone."""
+def set_slots(model: HybridLM, n_slots: float, tokens: int) -> None:
+    """Set the slots of a rule with a schedule, at most one per token; other models stay as is."""
     mixer = model.mixers[1]
     if isinstance(mixer, ScheduledAttention):
         mixer.fit(min(ceil(n_slots), tokens - 1), tokens)
 
 
-def slots_in(model: HybridLM, n_bytes: float) -> float:
-    """How many slots a head of a rule with a schedule has in so many bytes; 0 for others."""
+def slots_for(model: HybridLM, n_bytes: float) -> float:
+    """Slots per head that a rule with a schedule can hold in ``n_bytes``; 0 for other models."""
     mixer = model.mixers[1]
     if not isinstance(mixer, ScheduledAttention):
         return 0.0
@@ -164,20 +166,73 @@ def slots_in(model: HybridLM, n_bytes: float) -> float:
 
 
 @torch.no_grad()
-def ask(model: HybridLM, rng: np.random.Generator, drawn_from: MQARTask, n: int) -> Found:
-    """Recall at the queries, the sequence read piece by piece into a state that is then weighed."""
-    drawn = drawn_from.draw(rng, n)
-    given = torch.from_numpy(drawn.tokens).to(model.embed.weight.device)
+def evaluate(model: HybridLM, rng: np.random.Generator, task: MQARTask, n: int) -> Score:
+    """Recall at the queries of ``n`` sequences, read chunk by chunk, and the size of the state."""
+    drawn = task.draw(rng, n)
+    tokens = torch.from_numpy(drawn.tokens).to(model.embed.weight.device)
     state = model.start(n)
-    said = [model(part, state).argmax(-1) for part in torch.split(given, PIECE, 1)]
-    right = torch.cat(said, 1).cpu().numpy() == np.where(drawn.asked, drawn.targets, SILENT)
-    return Found(float(right[drawn.asked].mean()), state.nbytes / n, _slots(state.blocks[1]))
+    answers = [model(chunk, state).argmax(-1) for chunk in torch.split(tokens, CHUNK, 1)]
+    right = torch.cat(answers, 1).cpu().numpy() == np.where(drawn.asked, drawn.targets, SILENT)
+    return Score(float(right[drawn.asked].mean()), state.nbytes / n, _slots(state.blocks[1]))
 
 
 def _slots(state: Any) -> float:  # noqa: ANN401
-    """Slots of a head, tokens of an attention, 0 of a state without either."""
+    """Slots per head, tokens of an attention, 0 for a state with neither."""
     if hasattr(state, "slots"):
         return float(state.slots.n_slots.float().mean())
     if hasattr(state, "counts"):
         return float(state.counts.shape[2] + state.tail_keys.shape[2])
     return float(state.keys.shape[1]) if hasattr(state, "keys") else 0.0
+
+
+# Training sequences
+
+
+def batches(seed: int, size: Size, place: str) -> Iterator[tuple[Tensor, Tensor]]:
+    """An endless iterator of (tokens, targets); a seed gives every model the same ones."""
+    rng, generator = np.random.default_rng(seed), torch.Generator(place).manual_seed(seed)
+    for number in count():
+        items = n_items(rng, size, number / size.steps)
+        task = MQARTask(items, size.tokens // (2 * items) - 1, size.n_keys, size.n_values)
+        if place == "cpu":
+            drawn = task.draw(rng, size.batch)
+            yield torch.from_numpy(drawn.tokens), torch.from_numpy(drawn.targets)
+        else:
+            yield draw(task, size.batch, generator)
+
+
+def n_items(rng: np.random.Generator, size: Size, done: float) -> int:
+    """Items of the next step: at first the fewest alone; larger numbers are added one by one."""
+    n_kinds = len(size.items)
+    if done < size.grow:
+        n_kinds = 1 + int(n_kinds * done / size.grow)
+    return int(rng.choice(size.items[:n_kinds]))
+
+
+def draw(task: MQARTask, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """As `MQARTask.draw`, on the generator's device; without ``renewed`` and ``siblings``.
+
+    >>> tokens, targets = draw(MQARTask(2, 2, 4, 4), 3, torch.Generator().manual_seed(0))
+    >>> tokens.shape, (targets != SILENT).sum(1).tolist()
+    (torch.Size([3, 12]), [4, 4, 4])
+    """
+    place = generator.device
+
+    def shuffled(many: int, few: int) -> Tensor:
+        """The first few of so many, in random order, (N, few)."""
+        return torch.rand(n, many, device=place, generator=generator).argsort(1)[:, :few]
+
+    K, n_context = task.n_items, task.n_items * task.repeats
+    names = 1 + shuffled(task.n_keys, K)
+    values = torch.randint(task.n_values, (n, K), device=place, generator=generator)
+    context = shuffled(n_context, n_context) % K
+    items = torch.cat([context, shuffled(K, K)], 1)
+    said = values.gather(1, items) + 1 + task.n_keys
+    turn = torch.arange(items.shape[1], device=place)
+    first = torch.full_like(names, items.shape[1])
+    first = first.scatter_reduce(1, items, turn.expand_as(items), "amin")
+    silent = torch.full_like(said, SILENT)
+    answers = torch.where(first.gather(1, items) == turn, silent, said)
+    shown = torch.where(turn < n_context, said, 0)
+    tokens = torch.stack([names.gather(1, items), shown], -1).flatten(1)
+    return tokens, torch.stack([answers, silent], -1).flatten(1)

@@ -19,9 +19,10 @@ from distinctkv.rule import Floats, unit
 
 from ..data import restaurant, zipf
 from ..data.synthetic import Ints, occurrences
-from .result import Measure, Result, Role, Row, Series, Setting
-from .shelf import conclude
-from .study import FULL, Progress, Scale, silent
+from ..result import Measure, Result, Role, Row, Series, Setting
+from . import Progress
+from .findings import paragraphs
+from .runner import FULL, Scale, finish, silent
 
 TITLE = "Whether the rule is a Dirichlet process"
 QUESTION = (
@@ -33,8 +34,8 @@ HEADINGS = {
     "rule": "The rule: slots it opens, and distinct items it saw, on one stream a seed",
 }
 ALPHAS = (1, 5, 20)
-# Tokens of the process, at every scale: the slope of its last two decades is short of alpha by a
-# third of a percent at alpha 20, and by 1.4 percent at a fifth of the tokens.
+# Tokens of the process, at every scale. Over its last two decades the slope is below alpha by .3
+# percent at alpha 20; with a fifth of the tokens it would be 1.4 percent.
 GUESTS = 100_000
 RUNS = 100  # of the process, per seed
 TOKENS = 10_000  # tokens of the rule's streams
@@ -52,8 +53,8 @@ STREAM_LABELS = {
     "tables": f"Tables, alpha {ALPHAS[1]}",
     "isotropic": "Nothing repeats",
 }
-# Row, label, stream, tokens (None: all), role.
-CASES: tuple[tuple[str, str, str, int | None, Role], ...] = (
+# Name, label, stream, tokens (None: all), role.
+RULE_ROWS: tuple[tuple[str, str, str, int | None, Role], ...] = (
     ("types_100", f"{TYPES} types after 100 tokens", "types", 100, "added"),
     ("types_1000", f"{TYPES} types after 1,000", "types", 1000, "added"),
     ("types_10000", f"{TYPES} types after 10,000", "types", TOKENS, "cache"),
@@ -80,58 +81,58 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
-    """Tables of the process for each alpha; then slots of the rule on each stream."""
+    """Count tables of the process for each alpha, and slots of the rule on each stream."""
     started = perf_counter()
     tables: dict[str, list[Floats]] = {f"alpha_{alpha}": [] for alpha in ALPHAS}
     slots: dict[str, list[Floats]] = {name: [] for name in STREAMS}
-    seen: dict[str, list[Floats]] = {name: [] for name in STREAMS}
+    distinct: dict[str, list[Floats]] = {name: [] for name in STREAMS}
     for done, seed in enumerate(seeds, start=1):
         for alpha in ALPHAS:
-            tables[f"alpha_{alpha}"].append(serve(seed, alpha, scale))
+            tables[f"alpha_{alpha}"].append(process_tables(seed, alpha, scale))
         for name in STREAMS:
-            opened, distinct = write(seed, name, scale)
-            slots[name].append(opened)
-            seen[name].append(distinct)
+            n_slots, n_distinct = rule_slots(seed, name, scale)
+            slots[name].append(n_slots)
+            distinct[name].append(n_distinct)
         progress(done, len(seeds))
-    rows = (*process_rows(tables), *rule_rows(slots, seen, scale))
+    rows = (*process_rows(tables), *rule_rows(slots, distinct, scale))
     result = Result(
         study="process",
         title=TITLE,
         question=QUESTION,
-        reading=reading({row.name: row.measures for row in rows}),
+        reading=paragraphs("process", rows, guests=GUESTS, types=TYPES),
         rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),
         series=lines(tables, slots, scale),
         headings=HEADINGS,
     )
-    return conclude(result, perf_counter() - started)
+    return finish(result, perf_counter() - started)
 
 
-def serve(seed: int, alpha: int, scale: Scale) -> Floats:
+def process_tables(seed: int, alpha: int, scale: Scale) -> Floats:
     """Tables after each point's number of tokens, the mean over runs."""
     rng, at = np.random.default_rng((seed, alpha)), points(GUESTS)
-    runs = [counted(restaurant(rng, int(at[-1]), alpha), at) for _ in range(scale.of(RUNS))]
+    runs = [distinct_at(restaurant(rng, int(at[-1]), alpha), at) for _ in range(scale.of(RUNS))]
     mean: Floats = np.mean(runs, axis=0)
     return mean
 
 
-def write(seed: int, name: str, scale: Scale) -> tuple[Floats, Floats]:
-    """Slots that the rule has opened at each point of a stream, and distinct items it has seen."""
-    rng, at = np.random.default_rng(seed), points(length(name, scale))
+def rule_slots(seed: int, name: str, scale: Scale) -> tuple[Floats, Floats]:
+    """Slots of the rule and distinct items, at each point of a stream."""
+    rng, at = np.random.default_rng(seed), points(stream_length(name, scale))
     items = STREAMS[name](rng, int(at[-1]))
     prototypes = unit(rng.standard_normal((int(items.max()) + 1, WIDTH)))
     ids = Cache(Concentration.fixed(TAU)).write(occurrences(rng, prototypes[items], NOISE))
-    return counted(ids, at), counted(items, at)
+    return distinct_at(ids, at), distinct_at(items, at)
 
 
-def length(name: str, scale: Scale) -> int:
-    """Tokens in a stream; only the one without repeats is costly, so only it is cut short."""
+def stream_length(name: str, scale: Scale) -> int:
+    """Tokens in a stream; the one without repeats is slow, and shorter in a quick run."""
     return scale.of(TOKENS) if name == "isotropic" else TOKENS
 
 
 def points(n_tokens: int) -> Ints:
-    """Where slots are counted: eight times in a decade, the powers of ten among them.
+    """Where slots are counted: eight points per decade, among them the powers of ten.
 
     >>> points(20)
     array([ 1,  2,  3,  4,  6,  7, 10, 13, 18, 20])
@@ -140,10 +141,10 @@ def points(n_tokens: int) -> Ints:
     return np.unique([*below.round().astype(np.int64), n_tokens])
 
 
-def counted(names: Ints, at: Ints) -> Floats:
+def distinct_at(names: Ints, at: Ints) -> Floats:
     """Distinct names among the first N tokens, for each N in ``at``.
 
-    >>> counted(np.array([7, 7, 3, 7, 5]), np.array([1, 2, 4, 5]))
+    >>> distinct_at(np.array([7, 7, 3, 7, 5]), np.array([1, 2, 4, 5]))
     array([1., 1., 2., 3.])
     """
     first = np.sort(np.unique(names, return_index=True)[1])
@@ -182,15 +183,15 @@ def process_rows(tables: Found) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def rule_rows(slots: Found, seen: Found, scale: Scale) -> tuple[Row, ...]:
+def rule_rows(slots: Found, distinct: Found, scale: Scale) -> tuple[Row, ...]:
     """Slots beside distinct items, and slots per unit of ln N over the last decade."""
     rows = []
-    for name, label, stream, n_tokens, role in CASES:
-        at = points(length(stream, scale))
+    for name, label, stream, n_tokens, role in RULE_ROWS:
+        at = points(stream_length(stream, scale))
         upto = at <= (n_tokens or at[-1])
         measures = {
             "slots": Measure.of([counts[upto][-1] for counts in slots[stream]]),
-            "distinct": Measure.of([counts[upto][-1] for counts in seen[stream]]),
+            "distinct": Measure.of([counts[upto][-1] for counts in distinct[stream]]),
             "slope": Measure.of([slope(at[upto], c[upto], decades=1) for c in slots[stream]]),
         }
         rows.append(Row(name, label, measures, f"N = {at[upto][-1]:,}, tau {TAU}", role, "rule"))
@@ -212,31 +213,5 @@ def lines(tables: Found, slots: Found, scale: Scale) -> tuple[Series, ...]:
         made.append(line(f"log_{alpha}", "α ln N", at, alpha * np.log(at)))
     for stream, label in STREAM_LABELS.items():
         counts = np.mean(slots[stream], axis=0)
-        made.append(line(stream, label, points(length(stream, scale)), counts))
+        made.append(line(stream, label, points(stream_length(stream, scale)), counts))
     return tuple(made)
-
-
-def reading(found: Mapping[str, Mapping[str, Measure]]) -> tuple[str, ...]:
-    """What the numbers say, and what they do not."""
-    slopes = ", ".join(f"{found[f'alpha_{alpha}']['slope'].mean:.2f}" for alpha in ALPHAS)
-    level = found[f"alpha_{ALPHAS[-1]}"]
-    types, tables, isotropic = (found[name] for name in ("types_10000", "tables", "isotropic"))
-    return (
-        f"The process has the slope that the paper gives it: {slopes} tables per unit of ln N, for "
-        f"alpha {', '.join(map(str, ALPHAS))}. Its level is another: after {GUESTS:,} "
-        f"tokens alpha {ALPHAS[-1]} has {level['tables'].mean:.0f} tables, where α ln(1 + N/α) is "
-        f"{level['α ln(1 + N/α)'].mean:.0f} and α ln N {level['α ln N'].mean:.0f}.",
-        f"On {TYPES} types the rule stops at {types['slots'].mean:.1f} slots, and on the way it "
-        f"has one for each type seen so far: {found['types_100']['slots'].mean:.1f} of "
-        f"{found['types_100']['distinct'].mean:.1f} after 100 tokens, "
-        f"{found['types_1000']['slots'].mean:.1f} of {found['types_1000']['distinct'].mean:.1f} "
-        "after 1,000.",
-        f"On a stream drawn from the process it opens {tables['slots'].mean:.1f} slots for "
-        f"{tables['distinct'].mean:.1f} tables: it counts what the stream contains.",
-        "So the logarithm is the stream's, not the rule's. Where every token is a new direction, "
-        f"the rule opens {isotropic['slots'].mean:,.0f} slots for "
-        f"{isotropic['distinct'].mean:,.0f} tokens. A threshold has no rate of its own that falls "
-        "with N, and nothing here makes tau an alpha.",
-        "In 32 dimensions random directions are far apart, so items hardly ever merge by chance. "
-        "The counts say nothing about keys that are alike.",
-    )

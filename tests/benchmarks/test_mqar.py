@@ -8,8 +8,8 @@ pytest.importorskip("torch")
 
 from benchmarks import mqar as bench
 from benchmarks import mqar_tables as tables
-from reproduction.studies import mqar_asking as asking
-from reproduction.studies.mqar_models import SMALL, made
+from reproduction.studies import mqar as study
+from reproduction.studies.mqar_models import SMALL, make_model
 
 FOUND = {"items": 8, "tokens": 64, "recall": 0.5, "bytes": 2048.0, "slots": 16.0}
 
@@ -73,8 +73,8 @@ def test_a_rule_that_has_no_bytes_to_be_given_says_so(seed):
 
 
 def test_plain_sequences_are_asked_however_late_it_is(seed, monkeypatch):
-    monkeypatch.setattr(asking, "asked", lambda tokens: 1)
-    model = made("mass", SMALL).eval()
+    monkeypatch.setattr(study, "n_sequences", lambda tokens: 1)
+    model = make_model("mass", SMALL).eval()
     said = bench.asked(model, "mass", seed, SMALL, {}, brief=False, until=0.0)
     assert [(one["items"], one["tokens"]) for one in said["found"]] == list(SMALL.asked)
     assert set(said) == {"found"}

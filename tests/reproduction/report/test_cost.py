@@ -21,7 +21,7 @@ def laps(order, _):
 @pytest.fixture(scope="module")
 def pictures(seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "apart", laps)
+        patch.setattr(study, "time_in_subprocess", laps)
         return cost.pictures(study.run((seed, seed + 1), Scale("tiny", 0.01)))
 
 

@@ -12,14 +12,15 @@ from reproduction.studies.runner import QUICK
 @pytest.fixture(scope="module")
 def picture(seed):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "CASES", tuple(replace(case, steps=0) for case in study.CASES))
-        patch.setattr(study, "BATCHES", 1)
+        trainings = tuple(replace(one, steps=0) for one in study.TRAININGS)
+        patch.setattr(study, "TRAININGS", trainings)
+        patch.setattr(study, "TEST_BATCHES", 1)
         return five_models.pictures(study.run(range(seed, seed + 3), QUICK))[0]
 
 
 def test_rows_are_named_with_their_bytes(picture):
     drawn = picture.inline()
-    assert all(case.label in drawn for case in study.CASES)
+    assert all(case.label in drawn for case in study.TRAININGS)
     assert drawn.count("131,072 bytes") == 4
 
 

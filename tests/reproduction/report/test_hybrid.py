@@ -11,13 +11,13 @@ from reproduction.studies.runner import QUICK
 def pictures(seed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "STEPS", 1)
-        patch.setattr(study, "ASKED", 8)
+        patch.setattr(study, "TEST_STREAMS", 8)
         return hybrid.pictures(study.run(range(seed, seed + 3), QUICK))
 
 
 def test_rows_are_named_with_their_bytes(pictures):
     drawn = pictures[0].inline()
-    assert all(case.label in drawn for case in study.CASES)
+    assert all(case.label in drawn for case in study.METHODS)
     assert "11,808 bytes" in drawn
 
 

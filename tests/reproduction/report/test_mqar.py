@@ -6,7 +6,6 @@ pytest.importorskip("torch")
 
 from reproduction.report import mqar
 from reproduction.studies import mqar as study
-from reproduction.studies import mqar_asking as asking
 from reproduction.studies.mqar_models import SMALL
 from reproduction.studies.runner import QUICK
 
@@ -18,10 +17,10 @@ TINY = replace(
 
 def test_every_model_has_its_line_and_its_words(seed, monkeypatch):
     monkeypatch.setattr(study, "size_of", lambda scale: TINY)
-    monkeypatch.setattr(asking, "asked", lambda tokens: 2)
+    monkeypatch.setattr(study, "n_sequences", lambda tokens: 2)
     picture = mqar.pictures(study.run(range(seed, seed + 2), QUICK))[0]
     drawn = picture.inline()
-    assert all(case.label in drawn and case.label in picture.alt for case in study.CASES)
+    assert all(case.label in drawn and case.label in picture.alt for case in study.METHODS)
     assert "KiB" in drawn
     assert picture.title in drawn
     assert "1 steps (2 seeds)" in picture.caption

@@ -15,10 +15,11 @@ FEW = partial(RecallTask(n_items=8, repeats=2).draw, n_queries=8)
 @pytest.fixture(scope="module")
 def strained(seed):
     few = (
-        replace(s, streams=dict.fromkeys(s.streams, FEW)) if s.heavy else s for s in study.STRAINS
+        replace(s, streams=dict.fromkeys(s.streams, FEW)) if s.heavy else s
+        for s in study.CONDITIONS
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(study, "STRAINS", tuple(few))
+        patch.setattr(study, "CONDITIONS", tuple(few))
         return study.run((seed, seed + 1), Scale("tiny", 0.01))
 
 

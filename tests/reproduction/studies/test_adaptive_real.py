@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 
-from reproduction.data import loghub
-from reproduction.studies import adaptive_real, contest
-from reproduction.studies.cases import BGL, CASES, LASTS, PAPER
-from reproduction.studies.following import Trace
-from reproduction.studies.result import Measure, Result
-from reproduction.studies.study import FULL, QUICK, Scale
+from distinctkv import Cache, Concentration
+from reproduction.data import Events, loghub
+from reproduction.result import Result
+from reproduction.studies import adaptive_real
+from reproduction.studies.adaptive import MEASURES, Trace, evaluate
+from reproduction.studies.adaptive_real import BGL, HORIZONS, PAPER, STREAMS
+from reproduction.studies.runner import FULL, QUICK, Scale
 from tests.reproduction.studies.toys import two_streams
 
 TINY = Scale("tiny", 0.1)
@@ -33,20 +34,10 @@ def test_tables_come_in_the_order_of_their_headings(tiny):
     assert list(tiny.tables) == list(tiny.headings)
 
 
-def test_the_demand_is_the_papers_and_not_marked_as_ours():
-    assert {contest.demand_row(case, (), {}).role for case in CASES} == {"paper"}
-
-
-def test_a_fixed_budget_is_never_exceeded(found):
+def test_budgets_bind_and_too_few_slots_recall_less(found):
     assert found["bgl", "b14"]["peak"].mean == 14
     assert found["bgl", "b18"]["peak"].mean <= 18
-
-
-def test_too_few_slots_recall_less(found):
     assert found["bgl", "b14"]["recall"].mean < found["bgl", "b45"]["recall"].mean - 0.05
-
-
-def test_without_a_budget_every_item_has_a_slot(found):
     assert found["movielens", "unbounded"]["peak"].mean == pytest.approx(60, abs=2)
 
 
@@ -59,7 +50,7 @@ def test_a_gain_is_the_difference_of_two_rows(found):
 
 
 def test_every_decay_has_a_row_and_the_usual_one_is_that_of_the_table(found):
-    assert len([name for table, name in found if table == "decay"]) == len(LASTS)
+    assert len([name for table, name in found if table == "decay"]) == len(HORIZONS)
     usual = found["decay", "lasts_50"]
     assert usual["fixed"].mean == pytest.approx(found["bgl", "b18"]["recall"].mean)
     assert usual["adaptive"].mean == pytest.approx(found["bgl", "surprise"]["recall"].mean)
@@ -67,48 +58,30 @@ def test_every_decay_has_a_row_and_the_usual_one_is_that_of_the_table(found):
 
 def test_the_furthest_miss_is_the_largest_of_the_best_decay():
     def runs(recall):
-        trace = Trace(recall, (0,), *[recall] * 3)
-        return [trace, trace]
+        numbers = np.array([recall])
+        return [Trace(numbers, (0,), *[numbers] * 3)] * 2
 
-    def at(number):
-        return np.array([number])
-
-    right = {
-        (name, f"lasts_{lasts:g}"): runs(at(PAPER[name] + (0.01 if lasts == 50 else 0.2)))
+    near = {
+        (name, f"lasts_{horizon:g}"): runs(PAPER[name] + (0.01 if horizon == 50 else 0.2))
         for name in PAPER
-        for lasts in LASTS
+        for horizon in HORIZONS
     }
-    row = contest.closest_row(right)
+    row = adaptive_real.closest_row(near)
     assert row.measures["furthest miss"].mean == pytest.approx(0.01)
     assert row.setting.startswith("decay 0.98,")
 
 
-def test_lines_of_the_figure_are_of_one_length_and_end_with_the_stream(tiny):
-    for case in CASES:
-        lines = [line for line in tiny.series if line.name.startswith(f"{case.name}_")]
+def test_series_are_of_one_length_and_end_with_the_stream(tiny):
+    for stream in STREAMS:
+        lines = [line for line in tiny.series if line.name.startswith(f"{stream.name}_")]
         assert {line.name for line in lines} == {
-            f"{case.name}_{name}" for name in ("demand", *case.drawn)
+            f"{stream.name}_{name}" for name in ("demand", *stream.plotted)
         }
         assert {len(line.x) for line in lines} == {len(lines[0].y)}
         assert 590 < lines[0].x[-1] <= 600
 
 
-def test_the_reading_finds_the_decay_at_which_the_worst_case_recalls_least(found):
-    """Made-up opposites: it recalls least, and the fixed budget gains, where usage fades fast."""
-    decay = {}
-    for lasts in LASTS:
-        poor = lasts == 10
-        numbers = {"fixed": 0.9, "adaptive": 0.4, "worst case": 0.3 if poor else 0.9, "gain": -0.5}
-        decay["decay", f"lasts_{lasts:g}"] = {
-            name: Measure(number, 0.0, 3) for name, number in numbers.items()
-        }
-    _, decays, worst = adaptive_real.bursty(found | decay, BGL)
-    assert "recalls least where a use counts for 10 tokens: 0.300" in worst
-    assert decays.count("less than the fixed one") == 2
-    assert "more than" not in decays
-
-
-def test_a_stream_that_is_not_here_is_not_measured(bgl_only):
+def test_an_absent_stream_is_not_measured(bgl_only):
     rows = {(row.table, row.name): row for row in bgl_only.rows}
     assert bgl_only.absent == ("movielens",)
     assert rows["movielens", "b813"].absent == "movielens"
@@ -128,14 +101,54 @@ def test_without_data_no_claim_is_judged(seed, tmp_path):
 
 
 def test_a_short_run_has_three_seeds_on_movielens_and_all_on_bgl():
-    assert [len(adaptive_real.keyed(case, range(10), QUICK)) for case in CASES] == [3, 10]
-    assert [len(adaptive_real.keyed(case, range(10), FULL)) for case in CASES] == [10, 10]
-    assert [len(adaptive_real.keyed(case, range(2), QUICK)) for case in CASES] == [2, 2]
+    assert [len(adaptive_real.seeds_of(s, range(10), QUICK)) for s in STREAMS] == [3, 10]
+    assert [len(adaptive_real.seeds_of(s, range(10), FULL)) for s in STREAMS] == [10, 10]
+    assert [len(adaptive_real.seeds_of(s, range(2), QUICK)) for s in STREAMS] == [2, 2]
 
 
 def test_a_result_can_be_read_back(tiny, bgl_only):
     assert Result.from_json(tiny.to_json()) == tiny
     assert Result.from_json(bgl_only.to_json()) == bgl_only
+
+
+# Time windows
+
+
+@pytest.fixture
+def events():
+    """Two windows of the 25 have events: sky twice; then apple, sky and apple."""
+    items, times = np.array([0, 0, 1, 0, 1]), np.array([0, 1, 98, 99, 100])
+    return Events(items, items, times, ("sky", "apple"), ("blue", "red"), "by hand")
+
+
+def test_demand_counts_tokens_and_distinct_items(events):
+    assert adaptive_real.demand(events) == ((2, 1), (3, 2))
+
+
+def test_a_window_asks_for_each_of_its_items_once(events, seed):
+    first, second = adaptive_real.draw(events, seed, width=8, noise=0.0)
+    assert first.answers.tolist() == [0]
+    assert second.answers.tolist() == [0, 1]
+    assert second.values.argmax(axis=1).tolist() == [1, 0, 1]
+    # An item has one direction in all windows.
+    assert (first.keys[0] == second.keys[1]).all()
+    assert (first.queries[0] == second.queries[0]).all()
+
+
+def test_slots_are_counted_after_every_step_and_at_the_end_of_a_window(events, seed):
+    phases = adaptive_real.draw(events, seed, width=8, noise=0.0)
+    trace = evaluate(Cache(Concentration.fixed(0.1)), phases, step=2)
+    assert trace.slots.tolist() == [1, 2, 2]
+    assert trace.ends == (0, 2)
+    assert trace.recall.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("step", [1, 2, 100])
+def test_the_step_does_not_change_recall(events, seed, step):
+    phases = adaptive_real.draw(events, seed, width=8, noise=0.0)
+    trace = evaluate(Cache(Concentration.fixed(0.1, 1)), phases, step)
+    assert MEASURES["recall"](trace) == 0.75
+    assert MEASURES["phase end"](trace) == 1
 
 
 @pytest.mark.data
@@ -168,7 +181,7 @@ def test_the_papers_numbers_hold_or_are_contested_as_we_say():
         "level.bgl_fixed.gain",
         "closest.together.furthest miss",
     }
-    # What the reading says of decays: a gap where usage fades slowly, none where it fades fast.
+    # The findings: a gap where usage decays slowly, none where it decays fast.
     assert found["decay", "lasts_200"]["gain"].mean > 0.1
     assert found["decay", "lasts_20"]["gain"].mean < 0.01
     assert found["decay", "lasts_500"]["worst case"].mean > 0.98
@@ -176,12 +189,12 @@ def test_the_papers_numbers_hold_or_are_contested_as_we_say():
 
 @pytest.mark.data
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_rivals_come_smaller_and_larger_than_the_adaptive_cache(case, seed):
-    if adaptive_real.absent(case.data):
-        pytest.skip(f"{case.data} is not on this machine")
-    runs = dict(adaptive_real.compete(case, case.load(), seed))
-    cost = {name: trace.slots.mean() for (table, name), trace in runs.items() if table == case.name}
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
+def test_baselines_come_smaller_and_larger_than_the_adaptive_cache(stream, seed):
+    if adaptive_real.absent(stream.data):
+        pytest.skip(f"{stream.data} is not on this machine")
+    runs = dict(adaptive_real.traces(stream, stream.load(), seed))
+    cost = {name: one.slots.mean() for (table, name), one in runs.items() if table == stream.name}
     for prefix in ("b", "ttl"):
-        costs = [cost[f"{prefix}{size}"] for size in case.ladder(prefix)]
+        costs = [cost[f"{prefix}{size}"] for size in stream.family_sizes(prefix)]
         assert min(costs) < cost["surprise"] < max(costs)

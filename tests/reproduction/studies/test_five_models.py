@@ -2,31 +2,57 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from reproduction.studies import five_models as study
-from reproduction.studies.claims import claims_for
-from reproduction.studies.result import Measure, Result
-from reproduction.studies.study import QUICK
+from reproduction.result import Result  # noqa: E402
+from reproduction.studies import five_models as study  # noqa: E402
+from reproduction.studies.runner import QUICK  # noqa: E402
+
+# The paper's parameter counts, and as many for the added baselines.
+PARAMETERS = {
+    "FixedState": 73_888,
+    "BoundState": 73_888,
+    "Attention": 123_424,
+    "Rule": 123_424,
+    "Saliency": 140_065,
+    "Novelty": 123_426,
+    "LinearAttention": 123_424,
+    "CosineAttention": 123_424,
+}
+
+
+@pytest.fixture
+def batch(rng):
+    return study.draw(rng, 3, "cpu")
+
+
+@pytest.fixture
+def make(seed):
+    def make(name):
+        torch.manual_seed(seed)
+        return getattr(study, name)()
+
+    return make
 
 
 @pytest.fixture(scope="module")
 def short(seed):
     """All models, hardly trained."""
     with pytest.MonkeyPatch.context() as patch:
-        cases = tuple(replace(case, steps=min(case.steps, 1)) for case in study.CASES)
-        patch.setattr(study, "CASES", cases)
-        patch.setattr(study, "BATCHES", 1)
-        seen = []
-        found = study.run(range(seed, seed + 9), QUICK, lambda *step: seen.append(step))
-    return found, seen
+        trainings = tuple(replace(one, steps=min(one.steps, 1)) for one in study.TRAININGS)
+        patch.setattr(study, "TRAININGS", trainings)
+        patch.setattr(study, "TEST_BATCHES", 1)
+        steps = []
+        result = study.run(range(seed, seed + 9), QUICK, lambda *step: steps.append(step))
+    return result, steps
 
 
-def test_a_quick_run_has_three_seeds_and_tells_its_progress(short):
-    result, seen = short
-    total = 3 * len(study.CASES)
+def test_a_quick_run_has_three_seeds_and_reports_its_progress(short):
+    result, steps = short
+    total = 3 * len(study.TRAININGS)
     assert len(result.seeds) == 3
-    assert seen == [(done, total) for done in range(1, total + 1)]
+    assert steps == [(done, total) for done in range(1, total + 1)]
+    assert Result.from_json(result.to_json()) == result
 
 
 def test_slots_and_parameters_are_the_papers_whatever_the_training(short):
@@ -35,68 +61,105 @@ def test_slots_and_parameters_are_the_papers_whatever_the_training(short):
     assert all(claim.kind == "holds" for claim in claims)
 
 
-def test_the_cosine_row_has_the_bytes_of_the_cache(short):
-    rows = {row.name: row for row in short[0].rows}
-    assert rows["cosine"].measures["bytes"] == rows["rule"].measures["bytes"]
+# Streams
 
 
-def test_a_result_can_be_read_back(short):
-    assert Result.from_json(short[0].to_json()) == short[0]
+def test_a_stream_has_128_keys_four_times_each(batch):
+    for keys in batch.keys:
+        assert keys.unique(return_counts=True)[1].tolist() == [4] * 128
 
 
-def said(**recalls):
-    """What is said of the paper's own numbers, and of these recalls in their place or beside them.
-
-    Rows that the paper has not hold the bytes of the cache.
-    """
-    paper = claims_for("five_models")["table"]
-    rows = {}
-    for case in study.CASES:
-        given = {name: wording["paper"] for name, wording in paper.get(case.name, {}).items()}
-        given = {"recall": 1.0, "slots": 128, "parameters": 1, **given, "bytes": 1000}
-        given["bytes"] *= 4 if case.name == "attention" else 1
-        given["recall"] = recalls.get(case.name, given["recall"])
-        rows[case.name] = study.row(case, [tuple(given[name] for name in study.MEASURES)] * 5)
-    return study.reading(rows)
+def test_a_key_has_one_class_and_it_is_the_answer(batch):
+    same = batch.queries[..., None] == batch.keys[:, None]  # (B, Q, L)
+    right = batch.answers[..., None] == batch.classes[:, None]
+    assert (same.sum(-1) == 4).all()
+    assert right[same].all()
 
 
-def test_the_papers_numbers_come_out_if_they_do():
-    assert "The five rows come out as in the paper" in said()[0]
-    words = said(gate=0.9, ssm=0.2)
-    assert "Of the paper's 15 numbers 2 do not come out: recall of Fixed-state SSM, " in words[0]
-    assert "recall of Novelty gate (ours)" in words[0]
-    assert "come out as" not in words[0]
+def test_a_score_counts_right_answers(seed):
+    class Oracle(study.MajorityGuess):
+        def forward(self, batch):
+            return torch.nn.functional.one_hot(batch.answers, study.CLASSES)
+
+    assert study.score(Oracle(), seed, 1, "cpu") == (1.0, 32, 128)
+    assert 1 / 32 < study.score(study.MajorityGuess(), seed, 4, "cpu")[0] < 0.12
 
 
-def test_what_is_saved_depends_on_what_is_recalled():
-    assert "saves bytes against attention, and not against a fixed" in said()[4]
-    assert "no fixed state did as well" in said(cosine=0.8)[4]
-    assert "does not do with fewer bytes what attention does" in said(rule=0.9)[4]
-    assert said(attention=0.1)[4].startswith("Attention itself recalls 0.100")
+def test_training_lowers_the_loss(batch, make, seed):
+    model = make("Attention")
+    before = model.loss(batch).item()
+    study.train(model, seed, 30, 2e-3, "cpu")
+    assert model.loss(batch).item() < 0.8 * before
 
 
-def test_other_rows_are_spoken_of_as_they_are():
-    assert "The saliency gate's 0.273 is arithmetic" in said(saliency=0.2734)[1]
-    assert "which is not what one would expect" in said(saliency=0.9)[1]
-    assert "near chance" in said()[2]
-    assert "recalls more than chance" in said(ssm=0.5)[2]
+# Models
 
 
-def test_rows_of_nothing_conclude_nothing():
-    nothing = {name: Measure(0.0, 0.0, 5) for name in study.MEASURES}
-    rows = {
-        case.name: replace(study.row(case, [(0.0,) * 4] * 2), measures=nothing)
-        for case in study.CASES
-    }
-    words = " ".join(study.reading(rows))
-    assert "15 do not come out" in words
-    assert not any(claim in words for claim in ("as in the paper,", "is arithmetic", "saves bytes"))
+@pytest.mark.parametrize(("name", "count"), PARAMETERS.items())
+def test_a_model_has_the_papers_parameters_answers_and_can_be_trained(make, batch, name, count):
+    model = make(name)
+    assert sum(part.numel() for part in model.parameters()) == count
+    assert model(batch).shape == (3, study.QUERIES, study.CLASSES)
+    model.loss(batch).backward()
+    unused = {part for part, value in model.named_parameters() if value.grad is None}
+    assert unused <= {"decay"}
+
+
+def test_the_rule_and_the_novelty_gate_keep_first_occurrences(make, batch):
+    first = torch.ones_like(batch.keys, dtype=torch.bool)
+    for t in range(1, first.shape[1]):
+        first[:, t] = (batch.keys[:, :t] != batch.keys[:, t : t + 1]).all(1)
+    assert (make("Rule").kept(batch) == first).all()
+    assert (make("Novelty").kept(batch) == first).all()
+    # Where repeats are identical, the rule reads as attention does.
+    assert torch.allclose(make("Rule")(batch), make("Attention")(batch), atol=1e-5)
+
+
+def test_saliency_keeps_whole_groups_of_repeats(make, batch):
+    kept = make("Saliency").kept(batch)
+    for keys, some in zip(batch.keys, kept, strict=True):
+        assert keys[some].unique(return_counts=True)[1].tolist() == [4] * 32
+
+
+def test_a_gated_model_trains_on_a_budget(make, batch):
+    model = make("Novelty")
+    with torch.no_grad():
+        model.gate.threshold.fill_(-50.0)  # keeps all 512, four times the budget
+        log_gate = model.log_gate(batch)
+        answers = model.read(batch, log_gate, None).flatten(0, 1)
+        cross_entropy = torch.nn.functional.cross_entropy(answers, batch.answers.flatten())
+        assert model.loss(batch) - cross_entropy == pytest.approx(9.0, abs=1e-3)
+
+
+def test_the_fixed_state_is_what_the_recurrence_leaves(make, batch):
+    model, state = make("FixedState"), torch.zeros(3, study.WIDTH)
+    for t in range(batch.keys.shape[1]):
+        token = model.keys(batch.keys[:, t]) + model.classes(batch.classes[:, t])
+        state = model.decay.sigmoid() * state + token
+    found = model.readout(state[:, None] / 512**0.5 + model.keys(batch.queries))
+    assert torch.allclose(model(batch), found, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["LinearAttention", "CosineAttention"])
+def test_linear_attention_is_a_state_of_the_reported_bytes(make, batch, name):
+    model = make(name)
+    q, k, v = model.parts(batch)
+    state = k.mT @ v
+    assert model.state_size(batch)[1] == 4 * state[0].numel()
+    found = model.readout(q @ state / (4 * 128**0.5))
+    assert torch.allclose(model(batch), found, atol=1e-3)
+
+
+def test_bytes_are_a_key_and_a_value_for_each_token_kept(make, batch):
+    assert make("Attention").state_size(batch) == (512, 524_288)
+    assert make("Rule").state_size(batch) == (128, 131_072)
+    assert make("CosineAttention").state_size(batch)[1] == 131_072
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["rule", "gate", "cosine"])
 def test_a_model_trains_on_the_device(name, seed):
-    case = next(one for one in study.CASES if one.name == name)
-    recall, *_ = study.measure(case, seed)
+    training = next(one for one in study.TRAININGS if one.name == name)
+    recall, *_ = study.measure(training, seed)
     assert study.device() == "cuda"
     assert recall > 0.99

@@ -1,59 +1,88 @@
-"""Tests of study ``gates``."""
-
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from reproduction.studies import gates, gating
-from reproduction.studies.result import Measure
-from reproduction.studies.study import QUICK
+from distinctkv.nn.gates import NoveltyGate  # noqa: E402
+from reproduction.data import RecallTask  # noqa: E402
+from reproduction.studies import gates  # noqa: E402
+from reproduction.studies.runner import QUICK  # noqa: E402
+
+SMALL = RecallTask(n_items=64, repeats=4, width=16, noise=0.0)
 
 
 @pytest.fixture
-def short(monkeypatch):
+def logit(rng, seed):
+    torch.manual_seed(seed)
+    return torch.randn(gates.probe(rng, SMALL, 3).keys.shape[:2]).requires_grad_()
+
+
+@pytest.fixture(scope="module")
+def short(seed):
     """All gates, hardly trained."""
-    monkeypatch.setattr(gates, "CASES", tuple(replace(one, steps=1) for one in gates.CASES))
-    monkeypatch.setattr(gates, "STEPS", 1)
-    monkeypatch.setattr(gates, "ASKED", 4)
+    with pytest.MonkeyPatch.context() as patch:
+        trainings = tuple(replace(one, steps=min(one.steps, 1)) for one in gates.TRAININGS)
+        patch.setattr(gates, "TRAININGS", trainings)
+        patch.setattr(gates, "STEPS", 1)
+        patch.setattr(gates, "STREAMS", 1)
+        patch.setattr(gates, "TEST_STREAMS", 2)
+        return gates.run(range(seed, seed + 9), QUICK)
 
 
-def test_two_parameters_are_right_before_they_are_trained(short, seed):
-    before, _, _ = gates.measure(next(one for one in gates.CASES if one.name == "two"), seed)
-    assert before == 1.0
+def test_two_parameters_are_right_before_they_are_trained(short):
+    rows = {(row.table, row.name): row.measures for row in short.rows}
+    assert rows["gates", "two"]["before"].mean == 1.0
+    assert rows["gates", "key"]["recall"].mean < 0.5
 
 
-def test_a_gate_on_the_key_alone_keeps_whole_groups_of_repeats(short, seed):
-    _, recall, _ = gates.measure(next(one for one in gates.CASES if one.name == "key"), seed)
-    assert recall < 0.5
-
-
-def found(recall, before):
-    """All rows alike."""
-    means = {"before": before, "recall": recall, "kept": 64.0}
-    measures = {name: Measure(mean, 0.0, 3) for name, mean in means.items()}
-    return {case.name: measures for case in gates.CASES}
-
-
-@pytest.mark.parametrize("number", [0.0, 0.5])
-def test_nothing_is_concluded_from_numbers_that_do_not_bear_it(number):
-    said = " ".join(gates.reading(found(number, number)))
-    assert f"{number:.3f}" in said
-    concluded = ("comes out", "did not have to be", "of a signal", "fails", "not the sign")
-    assert [words for words in concluded if words in said] == []
-
-
-def test_what_the_numbers_bear_is_concluded():
-    numbers = found(1.0, 1.0)
-    for row, recall in {"mlp": 0.39, "neither": 0.39, "key": 0.3}.items():
-        numbers[row] = {**numbers[row], "recall": Measure(recall, 0.0, 3)}
-    said = " ".join(gates.reading(numbers))
-    concluded = ("comes out", "did not have to be", "of a signal", "fails", "not the sign")
-    assert [words for words in concluded if words not in said] == []
+def test_every_training_has_its_row_and_every_claim_its_number(short):
+    assert [row.name for row in short.rows] == [one.name for one in gates.TRAININGS]
+    assert len(short.claims) == 11
+    assert len(short.seeds) == 3
 
 
 def test_the_settings_are_those_that_the_gates_are_trained_with():
-    told = gates.settings(QUICK)
-    assert (told["kept"], told["streams_per_step"]) == (gating.KEPT, gating.STREAMS)
-    assert told["learning_rate"] == 0.01
+    settings = gates.settings(QUICK)
+    assert (settings["kept"], settings["streams_per_step"]) == (gates.KEPT, gates.STREAMS)
+    assert settings["learning_rate"] == 0.01
+
+
+def test_sampling_keeps_the_budget(logit):
+    kept = gates.sampled_top(logit, 64)
+    assert (kept.sum(1) == 64).all()
+    assert set(kept.unique().tolist()) == {0.0, 1.0}
+
+
+def test_dropped_tokens_have_a_gradient_and_a_common_shift_has_none(logit):
+    gain = torch.zeros_like(logit)
+    gain[:, 7] = 1
+    (gates.sampled_top(logit, 64) * gain).sum().backward()
+    assert (logit.grad[:, 7] > 0).all()
+    assert logit.grad.sum().abs() < 1e-4
+
+
+def test_uneven_streams_have_every_item_and_the_same_length(rng):
+    episode = gates.uneven(rng, SMALL)
+    n_items = len(np.unique(episode.items))
+    assert len(episode.keys) == SMALL.n_tokens
+    assert 32 <= n_items <= 128
+    assert n_items == episode.items.max() + 1
+
+
+def test_the_rule_recalls_every_item(seed):
+    gate = NoveltyGate(slope=100.0, threshold=gates.TAU)
+    found = gates.train(gate, gates.soft_loss, SMALL, seed, 0, gates.even, n_test=4)
+    assert found.start == found.end == (1.0, 64.0)
+
+
+@pytest.mark.parametrize("loss", gates.LOSSES.values(), ids=gates.LOSSES)
+def test_training_lowers_the_loss(loss, seed):
+    gate = NoveltyGate(slope=1.0, threshold=0.0)
+    test = gates.probe(np.random.default_rng(seed), SMALL, 8)
+    torch.manual_seed(seed)
+    before = loss(gate, test).item()
+    gates.train(gate, loss, SMALL, seed, 30, gates.even, n_test=1)
+    torch.manual_seed(seed)
+    assert loss(gate, test).item() < before

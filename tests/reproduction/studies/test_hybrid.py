@@ -1,10 +1,28 @@
+import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from reproduction.studies import hybrid as study
-from reproduction.studies.result import Result
-from reproduction.studies.study import QUICK
+from reproduction.baselines import Delta  # noqa: E402
+from reproduction.result import Result  # noqa: E402
+from reproduction.studies import hybrid as study  # noqa: E402
+from reproduction.studies.runner import QUICK  # noqa: E402
+
+METHODS = {method.name: method for method in (*study.METHODS, *study.CONTROLS)}
+
+
+@pytest.fixture
+def batch(rng):
+    return study.draw(rng, 5, "cpu")
+
+
+@pytest.fixture
+def make(seed):
+    def make(name):
+        torch.manual_seed(seed)
+        return METHODS[name].make()
+
+    return make
 
 
 @pytest.fixture(scope="module")
@@ -12,72 +30,154 @@ def short(seed):
     """All models, hardly trained."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "STEPS", 2)
-        patch.setattr(study, "ASKED", 8)
-        seen = []
-        found = study.run(range(seed, seed + 9), QUICK, lambda *step: seen.append(step))
-    return found, seen
+        patch.setattr(study, "TEST_STREAMS", 8)
+        steps = []
+        result = study.run(range(seed, seed + 9), QUICK, lambda *step: steps.append(step))
+    return result, steps
 
 
-def test_a_quick_run_has_three_seeds_and_tells_its_progress(short):
-    result, seen = short
+def test_a_quick_run_has_three_seeds_and_reports_its_progress(short):
+    result, steps = short
     assert len(result.seeds) == 3
-    assert seen == [(done, 6) for done in range(1, 7)]
+    assert steps == [(done, 6) for done in range(1, 7)]
+    assert Result.from_json(result.to_json()) == result
 
 
 def test_every_number_of_the_paper_is_judged(short):
-    rows = {claim.row for claim in short[0].claims}
-    assert rows == {"ssm", "attention", "hybrid"}
+    assert {claim.row for claim in short[0].claims} == {"ssm", "attention", "hybrid"}
     assert len(short[0].claims) == 9
 
 
 def test_controls_have_recall_alone_and_repeat_the_first_row(short):
-    tables = short[0].tables
-    assert {tuple(row.measures) for row in tables["controls"]} == {("recall",)}
-    ssm = next(row for row in tables["models"] if row.name == "ssm")
-    every = next(row for row in tables["controls"] if row.name == "every")
-    assert every.measures["recall"] == ssm.measures["recall"]
+    rows = {(row.table, row.name): row.measures for row in short[0].rows}
+    assert rows["controls", "every"] == {"recall": rows["models", "ssm"]["recall"]}
 
 
-def test_a_result_can_be_read_back(short):
-    assert Result.from_json(short[0].to_json()) == short[0]
+# Streams
 
 
-def said(size=3000, counted=0.999, **recalls):
-    """What is said of a run that went well, with these recalls in place of its own."""
-    well = {"ssm": 0.235, "guess": 0.235, "every": 0.235, "once": 0.14, "level": 0.125}
-    found = {
-        case.name: ({**well, **recalls}.get(case.name, 1.0), counted, 24, size)
-        for case in (*study.CASES, *study.CONTROLS)
-    }
-    found["attention"] = (*found["attention"][:3], 9000)
-    rows = [study.row(case, "models", [found] * 3) for case in study.CASES]
-    rows += [study.row(case, "controls", [found] * 3) for case in study.CONTROLS]
-    return study.reading({row.name: row for row in rows})
+def test_every_item_comes_three_times_with_one_class(batch):
+    assert (torch.nn.functional.one_hot(batch.items).sum(1) == study.TASK.repeats).all()
+    classes = batch.values.argmax(-1)
+    for item in range(study.TASK.n_items):
+        of_item = classes[batch.items == item].reshape(len(classes), -1)
+        assert (of_item == batch.labels[:, item : item + 1]).all()
 
 
-@pytest.mark.parametrize(
-    ("found", "words"),
-    [
-        ({}, "a matrix of 3,000 bytes is on it, too"),
-        ({"waves": 0.9}, "a matrix of 3,000 bytes recalls less"),
-        ({"hybrid": 0.8}, "the hybrid recalls less than attention."),
-        ({"hybrid": 0.2}, "recalls no more than the SSM alone and recalls less than attention."),
-        ({"size": 9000}, "the hybrid holds no less than attention."),
-    ],
-    ids=str,
-)
-def test_a_middle_ground_is_there_if_it_is(found, words):
-    told = said(**found)[3]
-    assert words in told
-    assert ("So the middle ground is there" in told) == ("matrix" in words)
+def test_tokens_of_an_item_are_nearer_than_tau_and_others_are_not(batch):
+    near = (batch.keys @ batch.keys.mT) > 1 - study.TAU
+    same = batch.items[:, None] == batch.items[..., None]
+    assert near[same].all()
+    assert (near & ~same).float().mean() < 0.01
 
 
-def test_counting_and_guessing_are_spoken_of_as_they_are():
-    assert "Every model here counts: no R² is below 0.999" in said()[0]
-    assert "Not every model counts: the R² of SSM only is 0.100" in said(counted=0.1)[0]
-    for recall, words in (
-        (0.235, "no recall"),
-        (0.1, "not learned as much"),
-        (0.5, "more than that"),
-    ):
-        assert words in said(ssm=recall)[1]
+def test_a_query_is_the_item_whose_class_is_its_answer(batch):
+    nearest = (batch.queries @ batch.keys.mT).argmax(-1)
+    assert (batch.items.gather(1, nearest) == torch.arange(study.TASK.n_items)).all()
+    assert (batch.answers == batch.labels).all()
+    assert (batch.with_one_query().answers == batch.answers[:, :1]).all()
+
+
+def test_marks_differ_in_frequency_from_stream_to_stream(rng):
+    marked = study.draw(rng, 200, "cpu").marked
+    assert marked.min() < 0.1
+    assert marked.max() > 0.9
+
+
+def test_balanced_classes_leave_the_majority_guess_at_chance(rng):
+    batch = study.draw(rng, 50, "cpu")
+    balanced = batch.balanced(rng)
+    assert study.score(study.MajorityGuess(), balanced)[0] == pytest.approx(1 / study.CLASSES)
+    assert study.score(study.MajorityGuess(), batch)[0] > 1.5 / study.CLASSES
+    assert balanced.keys is batch.keys
+
+
+# Training
+
+
+class Oracle(study.Model):
+    """Right in all classes; right in the count, or at its mean."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self.counts = counts
+
+    def forward(self, batch):
+        marked = batch.marked if self.counts else batch.marked.mean().expand(len(batch.keys))
+        return torch.nn.functional.one_hot(batch.answers).float(), marked
+
+    def state_size(self, batch):
+        return 2.0, 8.0
+
+
+@pytest.mark.parametrize(("counts", "r2"), [(True, 1.0), (False, 0.0)])
+def test_a_score_of_one_is_perfect_and_the_mean_explains_nothing(batch, counts, r2):
+    assert study.score(Oracle(counts), batch) == pytest.approx((1.0, r2, 2.0, 8.0), abs=1e-6)
+
+
+def test_training_lowers_the_loss_and_ticks_at_every_step(batch, make, seed):
+    model, ticks = make("attention"), []
+    before = study.loss(model, batch).item()
+    study.train({"attention": model}, seed, 60, "cpu", lambda: ticks.append(1))
+    assert study.loss(model, batch).item() < 0.8 * before
+    assert len(ticks) == 60
+
+
+def test_models_of_a_seed_train_as_they_would_alone(make, seed):
+    def train(*names):
+        models = {name: make(name) for name in names}
+        study.train(models, seed, 3, "cpu", lambda: None)
+        return study.score(models["ssm"], study.draw(np.random.default_rng(seed), 20, "cpu"))
+
+    assert train("ssm") == train("ssm", "once", "level", "delta")
+
+
+# Models
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_model_answers_every_query_and_trains_every_parameter(make, batch, name):
+    model = make(name)
+    classes, count = model(batch)
+    assert classes.shape == (5, study.TASK.n_items, study.CLASSES)
+    assert count.shape == batch.marked.shape or name == "guess"
+    if [*model.parameters()]:
+        study.loss(model, batch).backward()
+    assert all(value.grad is not None for value in model.parameters())
+
+
+def test_the_state_is_what_the_recurrence_leaves(batch, seed):
+    torch.manual_seed(seed)
+    backbone = study.DiagonalSSM()
+    state = torch.zeros(5, study.STATE)
+    for t in range(study.LENGTH):
+        state = backbone.decay.sigmoid() * state + backbone.project_in(batch.tokens[:, t])
+    assert torch.allclose(backbone(batch.tokens) * study.LENGTH, state, atol=1e-4)
+
+
+def test_the_delta_state_is_that_of_the_baseline(batch, make):
+    memory = make("delta").memory
+    keys = torch.nn.functional.normalize(memory.features(batch.keys), dim=-1)
+    state = memory.state(memory.features(batch.keys), batch.values)
+    baseline = Delta(rate=memory.rate.sigmoid().item())
+    baseline.write(keys[0].detach().numpy(), batch.values[0].numpy())
+    read = torch.from_numpy(baseline.read(keys[0].detach().numpy())).float()
+    assert torch.allclose(keys[0] @ state[0].mT, read, atol=1e-4)
+
+
+def test_sizes_are_those_of_all_that_is_held(make, batch):
+    slots, size = make("hybrid").state_size(batch)
+    assert slots == pytest.approx(study.TASK.n_items, abs=0.5)
+    assert size == pytest.approx(4 * (48 + 40 * slots))
+    assert make("ssm").state_size(batch) == (48, 192)
+    assert make("attention").state_size(batch) == (72, 4 * 72 * 41)
+    assert make("waves").state_size(batch)[1] == 4 * (48 + 24 * 40)  # the bytes of 24 slots
+
+
+def test_slots_that_are_all_tokens_read_as_attention_does(batch, make, monkeypatch):
+    monkeypatch.setattr(study, "TAU", -1.0)
+    slots = make("hybrid").memory
+    tokens = study.AttentionMemory()
+    tokens.load_state_dict(slots.state_dict())
+    none = torch.zeros(5, study.STATE)
+    assert torch.equal(slots(batch, none), tokens(batch, none))
