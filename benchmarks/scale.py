@@ -108,7 +108,7 @@ def texts(n_texts: int) -> list[dict[str, Any]]:
             for n in (1, *SHARDS[:3]):
                 shards = np.array_split(np.array(some, object), n)
                 policy = partial(Deduplicator, similarity)
-                row[f"kept_{n}"] = len(build([*map(list, shards)], policy, feed=lines))
+                row[f"kept_{n}"] = len(build([*map(list, shards)], policy, loader=lines))
             rows.append(row)
     print(f"texts kept in shards, {short(n_texts)} of each at most, n-grams")
     table(["texts", "similarity", "one pass", *map(str, SHARDS[:3])], [[*r.values()] for r in rows])
@@ -141,8 +141,8 @@ def speed(n_tokens: int) -> dict[str, Any]:
             list(processes(_ready, range(2)))
             start = time.perf_counter() - began
             steps: list[float] = []
-            tell = partial(_step, steps)
-            both, pair = timed(partial(build, shards, make, processes, tell=tell))
+            progress = partial(_step, steps)
+            both, pair = timed(partial(build, shards, make, processes, progress=progress))
     merge = steps[-1] - steps[N_FILES - 1]
     ratio = alone.wall / pair.wall
     head = ["way", "wall s", "tokens per wall s", "slots"]

@@ -79,14 +79,9 @@ def survives(folder, map_):
     calm = build(shards, make)
     marker = folder / "killed"
     told = []
-    feed = partial(fatal, marker=str(marker))
-    killed = build(shards, make, map_, feed=feed, tell=lambda *step: told.append(step))
+    loader = partial(fatal, marker=str(marker))
+    killed = build(shards, make, map_, loader=loader, progress=lambda *step: told.append(step))
     assert marker.exists()
     steps = len(shards) + 1  # few parts become one in a step
     assert told == [(step, steps) for step in range(1, steps + 1)]
     return saved(killed, folder / "killed.cache") == saved(calm, folder / "calm.cache")
-
-
-def opened(part, shard):
-    """Feed what an object of our own holds."""
-    part.write(shard.keys)
