@@ -79,7 +79,7 @@ def allocate(
     >>> allocate(keys, tau=0.5).assign.flatten().tolist()
     [0, 1, 2, 1, 0, 2]
     """
-    door.check(keys, tau, state, mask, sequences, chunk, capacity)
+    door.check_inputs(keys, tau, state, mask, sequences, chunk, capacity)
     if impl not in get_args(Impl):
         raise ValueError(f"impl must be one of {get_args(Impl)}, got {impl!r}")
     B, L, H, D = keys.shape

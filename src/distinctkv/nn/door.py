@@ -13,7 +13,7 @@ from torch import Tensor
 from .state import SlotState
 
 
-def check(
+def check_inputs(
     keys: Tensor,
     tau: float | Tensor,
     state: SlotState | None,

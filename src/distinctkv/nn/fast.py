@@ -18,10 +18,10 @@ from .allocation import Allocation
 from .state import SlotState
 
 LONG = 4096  # tokens from which on a kernel is faster than attention over all tokens
-FAINT = 1e-3  # the kernel of the mass divides by the scale, which may not be less
+SMALLEST_SCALE = 1e-3  # the kernel of the mass divides by the scale, which may not be less
 
 
-def read(
+def read_by_kernels(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -37,7 +37,7 @@ def read(
     plain = log_gate is None and state is None and allocation.sequence is None
     if not known or not plain or q.shape[1] < LONG:
         return None
-    if isinstance(scale, Tensor) or not scale >= FAINT:
+    if isinstance(scale, Tensor) or not scale >= SMALLEST_SCALE:
         return None
     trained = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
     if trained or torch.compiler.is_compiling() or not _there(q):

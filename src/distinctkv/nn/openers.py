@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as fn
 
 from .allocation import Allocation
+from .columns import QUERIES
 
-QUERIES = 512  # queries whose masks are held at once
 
 
 def attend_openers(

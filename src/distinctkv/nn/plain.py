@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from . import door
+from .door import readable
 from .allocation import Allocation
 
 
@@ -27,7 +27,7 @@ def attend_all(
             "them"
         )
     group = query.shape[1] // key.shape[1]
-    known = door.readable(key)
+    known = readable(key)
     if not known:
         real = (allocation.assign >= 0).transpose(1, 2)  # (B, H, L)
         place = _place(real)

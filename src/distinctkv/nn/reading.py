@@ -101,7 +101,7 @@ def read(
     allocation.check_slots(state)
     log_gate = audible(log_gate)
     scale = k.shape[-1] ** -0.5 if scale is None else scale
-    found = fast.read(q, k, v, allocation, mode, value, scale, log_gate, state)
+    found = fast.read_by_kernels(q, k, v, allocation, mode, value, scale, log_gate, state)
     if found is not None:
         return found
     keys = slot_keys(k, allocation, state=state, gradient=gradient)

@@ -11,7 +11,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from . import door
+from .door import check_inputs, readable, taus
 from .allocation import Allocation, allocate
 from .columns import Mode, Value, audible, positive
 from .engine import Impl
@@ -53,18 +53,18 @@ def step(
     check(mode, value, "token", q, k, v, log_gate, scale)
     log_gate = audible(log_gate)
     if k.shape[1] == 1 and _fused(q, k, v, state, impl):
-        door.check(k, tau, state, mask, None, 1, None)
+        check_inputs(k, tau, state, mask, None, 1, None)
         from .kernels import stepping as kernel
 
         if begin is not None:
             begin()
         out = kernel.step(
-            q, k, v, state, door.taus(tau, k),
+            q, k, v, state, taus(tau, k),
             mode=mode, value=value, scale=scale, log_gate=log_gate, mask=mask,
         )  # fmt: skip
         return out, state
     fine = finite(v, log_gate)
-    if not door.readable(v) or not bool(fine.all()):
+    if not readable(v) or not bool(fine.all()):
         k = torch.where(fine[..., None], k, torch.nan)
     found = allocate(k, tau, state=state, mask=mask, impl=impl)
     if k.shape[1] == 1:

@@ -10,7 +10,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from . import door
+from .door import readable
 from .allocation import Allocation
 from .columns import Mode, Value, audible
 from .reading import check, check_tokens
@@ -40,7 +40,7 @@ def write(
     allocation.check_slots(state)
     log_gate = audible(log_gate)
     fine = finite(v, log_gate)
-    if door.readable(v) and (n := int((~fine & (allocation.assign >= 0)).sum())):
+    if readable(v) and (n := int((~fine & (allocation.assign >= 0)).sum())):
         raise ValueError(
             f"{n} values or gates are not finite, and a slot would never lose them again; mask "
             "their tokens when you allocate"
