@@ -16,7 +16,7 @@ import triton
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from distinctkv.nn import exact
+from distinctkv.nn import leaders
 from distinctkv.nn.kernels.allocating import Room, Run
 
 from .common import OUT
@@ -49,7 +49,7 @@ def decided(rows: Tensor, tau: float) -> Run:
 def differences(run: Run, rows: Tensor, n: int, tau: float) -> int:
     """Leads and nearest slots of the first n streams that are not those of torch and the law."""
     taus, valid, *room = _told(rows[:n], tau)
-    lead, nearest, _, _ = exact.allocate(rows[:n], taus, valid, None, *room, 1024)
+    lead, nearest, _, _ = leaders.allocate(rows[:n], taus, valid, None, *room, 1024)
     return int((run.leads()[:n] != lead).sum() + (run.nearest()[:n] != nearest).sum())
 
 

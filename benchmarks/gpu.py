@@ -24,7 +24,7 @@ from torch.nn.attention import sdpa_kernel
 from distinctkv.nn.kernels.reading import read_first, read_mass
 from distinctkv.nn.kernels.sieve import NEAR
 from distinctkv.nn.kernels.stepping import step
-from distinctkv.nn.state import SlotState
+from distinctkv.nn.slot_state import SlotState
 
 from . import device, gpu_public
 from .common import table, verdict

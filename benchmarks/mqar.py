@@ -33,7 +33,7 @@ import torch
 
 from distinctkv import snapshot
 from distinctkv.nn import HybridLM
-from distinctkv.nn.training import Step
+from distinctkv.nn.train import Step
 from reproduction.studies import mqar as study
 from reproduction.studies.device import device
 from reproduction.studies.mqar_models import (

@@ -13,8 +13,7 @@ from time import perf_counter
 import torch
 from torch.profiler import profile as torch_profile
 
-from distinctkv.nn.capturing import Captured
-from distinctkv.nn.training import Learner
+from distinctkv.nn.train import Captured, Learner
 from reproduction.studies.device import device
 from reproduction.studies.mqar_models import (
     LARGE,

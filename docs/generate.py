@@ -15,21 +15,19 @@ import distinctkv
 from distinctkv.cli import main
 
 SHELF = Path(__file__).parent / "look-up"
-OF_GATES = (".gates", ".zoo", ".fitting")  # modules
+OF_GATES = (".gates",)  # modules
 # What trains and is not imported from `distinctkv.nn` itself: names by module, under headings.
 MORE = {
-    "More of gates": {
-        "nn.gates": ("decided",),
-        "nn.fitting": ("Score", "Fit", "score"),
-    },
+    "More of gates": {"nn.gates": ("decided", "Score", "Fit", "score")},
     "Training": {
-        "nn.training": ("train", "Step", "Learner", "recall", "sweep"),
-        "nn.watching": ("Watch", "Ramp", "CollapseWarning", "set_tau", "distinct_layers"),
-        "nn.capturing": ("Captured",),
-        "nn.hybrid": ("ModelState",),
-        "nn.weights": ("save", "load"),
+        "nn.train": (
+            *("train", "Step", "Learner", "recall", "sweep", "Captured"),
+            *("Watch", "Ramp", "CollapseWarning", "set_tau", "distinct_layers"),
+        ),
+        "nn.mixer": ("ModelState",),
+        "nn.checkpoint": ("save", "load"),
     },
-    "Rivals on the same layer": {"nn.scheduled": ("KVMAttention", "OVQAttention")},
+    "Baselines on the same layer": {"nn.baselines": ("KVMAttention", "OVQAttention")},
     "With transformers": {
         "hf.mixers": ("mixer", "gate"),
         "hf.hybrid": ("HybridConfig", "HybridForCausalLM", "HybridCache"),

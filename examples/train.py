@@ -15,7 +15,7 @@ except ImportError:
     raise SystemExit("this example needs torch: pip install '.[torch]'") from None
 
 from distinctkv.nn import DistinctAttention, Heads, HybridLM, Mamba2
-from distinctkv.nn.training import recall, sweep, train
+from distinctkv.nn.train import recall, sweep, train
 from reproduction.data.mqar import SILENT, MQARTask
 
 TASK = MQARTask(n_items=12, repeats=3, n_keys=48, n_values=48)

@@ -24,9 +24,8 @@ from torch import Tensor, nn
 from torch.nn import functional as fn
 
 from distinctkv.nn.allocation import allocate, unit
-from distinctkv.nn.gates import NoveltyGate
+from distinctkv.nn.gates import NoveltyGate, SaliencyGate
 from distinctkv.nn.soft import budget_penalty, causal_novelty, hard_keep, soft_read
-from distinctkv.nn.zoo import SaliencyGate
 
 from ..result import Measure, Result, Role, Row, Setting
 from . import Progress

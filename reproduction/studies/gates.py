@@ -18,10 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from distinctkv.nn.fitting import Fit, Probe, fit, rule_loss, task_loss
-from distinctkv.nn.gates import Gate, NoveltyGate, SignedGate, distillation
+from distinctkv.nn.gates import (
+    Fit,
+    Gate,
+    KeyGate,
+    KeyNoveltyGate,
+    NoveltyGate,
+    Probe,
+    SignedGate,
+    distillation,
+    fit,
+    rule_loss,
+    task_loss,
+)
 from distinctkv.nn.soft import budget_penalty, causal_novelty
-from distinctkv.nn.zoo import KeyGate, KeyNoveltyGate
 from distinctkv.rule import unit
 
 from ..data import Episode, RecallTask

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as fn
 
 from distinctkv.nn.allocation import allocate
-from distinctkv.nn.delta import delta_rule
+from distinctkv.nn.delta_net import delta_rule
 from distinctkv.rule import unit
 
 from ..data import RecallTask

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from distinctkv.nn import HybridLM, Reading
-from distinctkv.nn.watching import set_tau
+from distinctkv.nn.train import set_tau
 
 from ..result import Measure, Result, Role, Row, Series, Setting
 from . import Progress

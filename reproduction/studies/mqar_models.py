@@ -30,9 +30,9 @@ from distinctkv.nn import (
     SlidingWindowAttention,
     WriteGate,
 )
+from distinctkv.nn.baselines import KVMAttention, OVQAttention, ScheduledAttention
 from distinctkv.nn.mixer import Mixer
-from distinctkv.nn.scheduled import KVMAttention, OVQAttention, ScheduledAttention
-from distinctkv.nn.training import Step, train
+from distinctkv.nn.train import Step, train
 
 from ..data.mqar import SILENT, MQARTask
 

@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from distinctkv.hf import WrongModelError
 from distinctkv.hf.hybrid import HybridConfig, HybridForCausalLM
-from distinctkv.nn.watching import set_tau
+from distinctkv.nn.train import set_tau
 
 LAYERS = [
     {"mixer": "mamba2", "states": 8, "head": 16},

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from distinctkv import Concentration, Rule
+from distinctkv.nn import allocation, slot_attention, slot_state, slot_update
 from distinctkv.nn.functional import allocate, unit
 from distinctkv.rule import distances, novelty
 
@@ -110,3 +111,9 @@ def differs(case: Case, impl: str = "torch") -> list[str]:
     lead = (said["assign"] != said["nearest"]) & (said["assign"] >= 0)
     wrong = [name for name, want in said.items() if (getattr(found, name).numpy() != want).any()]
     return wrong + ["lead"] * bool((found.lead.numpy() != lead).any())
+
+
+def as_on_a_device(monkeypatch):
+    """No value can be read without synchronising, as on a GPU."""
+    for module in (allocation, slot_attention, slot_state, slot_update):
+        monkeypatch.setattr(module, "reads_without_sync", lambda values: False)

@@ -15,10 +15,11 @@ from itertools import product
 import numpy as np
 import torch
 
-from distinctkv.nn import engine, exact, fast
+from distinctkv.nn import allocation as allocations
+from distinctkv.nn import leaders, slot_attention
 from distinctkv.nn.functional import SlotState, allocate, read, step, unit, write
 from distinctkv.nn.kernels import allocating, reading, stepping
-from distinctkv.nn.law import squared
+from distinctkv.nn.leaders import squared
 from tests.nn.cases import KINDS, rows
 
 TAUS = (-1.0, 0.0, 0.15, 0.3, 0.5, 1.0, 2.0)
@@ -63,7 +64,7 @@ def allocation(kind, rng):
     room = allocating.Room(slots, n_slots, capacity)
     run = allocating.Run(drawn, tau, valid, room, how)
     got = run.leads(), run.nearest().long(), run.lost.long(), run.novelty()
-    lead, nearest, novelty, lost = exact.allocate(
+    lead, nearest, novelty, lost = leaders.allocate(
         drawn, tau, valid, None, slots, n_slots, capacity, 32
     )
     want = lead, nearest.masked_fill(~valid, -1), lost, novelty
@@ -121,7 +122,7 @@ def strange(rng):
     q, k, v, mask = batch(rng, 1, 50, 1, 2)
     told = allocate(k, 0.3, mask=mask).streams()
     k[~mask], v[~mask], q[~mask] = (torch.nan,) * 3
-    odd = engine.begin(k, torch.full((1,), 0.3).double(), None, *held(k), 50, "triton")
+    odd = allocations.begin(k, torch.full((1,), 0.3).double(), None, *held(k), 50, "triton")
     slot = odd.assigned()[1]
     pairs = [
         (kernel(q, k, v, slot, odd.visible, 0.25), kernel(q, k, v, *told, 0.25))
@@ -143,14 +144,14 @@ def dispatched(rng):
     for words in ({}, {"mode": "distinct", "value": "first"}):
         found = allocate(k, 0.3, mask=mask)
         want = read(q, k, v, found, scale=0.25, **words)
-        fast.LONG, fast._there = 50, lambda q: asked.append(q) or True
+        slot_attention.LONG, slot_attention._there = 50, lambda q: asked.append(q) or True
         got = read(q, k, v, found, scale=0.25, **words)
         for other in ({"log_gate": torch.zeros_like(v[..., 0])}, {"scale": torch.ones(2)}):
             read(q, k, v, found, **words | other)
         q.requires_grad_()
         read(q, k, v, found, **words)
         q = q.detach()
-        fast.LONG = 51
+        slot_attention.LONG = 51
         read(q, k, v, found, **words)
         gaps.append(off(got, want))
     return [len(asked), *gaps]
@@ -185,7 +186,7 @@ def left_out(rng):
     mask = torch.ones(1, 8, dtype=torch.bool)
     k[0, 1], k[0, 2], k[0, 3], mask[0, 2] = float("nan"), float("nan"), 0.5 * k[0, 3], False
     none, taus = torch.zeros(2, dtype=torch.int64), torch.tensor([0.3, torch.nan]).double()
-    run = engine.begin(k, taus, mask, k.new_empty(2, 0, 16), none, 8, "triton")
+    run = allocations.begin(k, taus, mask, k.new_empty(2, 0, 16), none, 8, "triton")
     return [*run.laid.refused.tolist(), *run.leads()[:, 1:4].sum(1).tolist(), int(run.open[1])]
 
 

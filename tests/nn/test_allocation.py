@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from distinctkv.nn import door
 from distinctkv.nn.functional import SlotState, allocate, unit, write
+from tests.nn.cases import as_on_a_device
 
 
 def same(a, b):
@@ -93,7 +93,7 @@ def test_a_token_without_room_is_counted_and_an_error_on_the_cpu(batch, monkeypa
     with pytest.raises(ValueError, match="found all 2 slots taken"):
         allocate(keys, 0.0, capacity=2)
     assert int(allocate(keys, 0.0, capacity=most).n_slots.max()) == most
-    monkeypatch.setattr(door, "readable", lambda numbers: False)
+    as_on_a_device(monkeypatch)
     full = [allocate(keys, 0.0, capacity=2, chunk=chunk) for chunk in (1, 5, 64)]
     assert (full[0].n_slots == 2).all()
     assert torch.equal(full[0].overflow, (full[0].novelty > 0).sum(1) - 2)
@@ -109,7 +109,7 @@ def test_a_key_that_is_no_row_of_length_one_is_refused(batch, bad, monkeypatch):
     mask = torch.ones(2, 23, dtype=torch.bool)
     mask[1, 4] = False
     padded = allocate(keys, 0.1, mask=mask)
-    monkeypatch.setattr(door, "readable", lambda numbers: False)
+    as_on_a_device(monkeypatch)
     left_out = allocate(keys, 0.1)
     assert same(left_out, padded)
     assert left_out.refused.tolist() == [[0, 0], [1, 1]]
@@ -157,7 +157,7 @@ def test_the_door_says_what_is_wrong(batch):
 
 
 def test_a_tau_of_nan_that_nobody_can_look_at_refuses_all(batch, monkeypatch):
-    monkeypatch.setattr(door, "readable", lambda numbers: False)
+    as_on_a_device(monkeypatch)
     found = allocate(batch().k, torch.tensor([0.1, float("nan")]))
     assert found.refused.tolist() == [[0, 23], [0, 23]]
     with pytest.raises(ValueError, match="tau is nan"):

@@ -13,9 +13,9 @@ from distinctkv.nn import (
     Reading,
     SlidingWindowAttention,
 )
+from distinctkv.nn.baselines import KVMAttention
 from distinctkv.nn.functional import SlotState
 from distinctkv.nn.hybrid import MIXERS as NAMES
-from distinctkv.nn.scheduled import KVMAttention
 from distinctkv.policy import Concentration
 from tests.nn.test_mixers import HEADS, MIXERS, E, _tensors
 

@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from distinctkv.nn import DistinctAttention, Heads, HybridLM, Mamba2, Reading, WriteGate, fast
+from distinctkv.nn import (
+    DistinctAttention,
+    Heads,
+    HybridLM,
+    Mamba2,
+    Reading,
+    WriteGate,
+    slot_attention,
+)
 from distinctkv.nn.functional import SlotState, allocate, novelty, read, step
-from distinctkv.nn.training import train
+from distinctkv.nn.train import train
 from tests.nn.cases import draw
 
 pytestmark = pytest.mark.gpu
@@ -81,13 +89,15 @@ def reached(monkeypatch):
 def test_a_long_read_reaches_the_kernels_and_is_what_torch_reads(
     batch, reached, monkeypatch, mode, value, kind, padded
 ):
-    data = batch(B=2, L=fast.LONG + 100, H=2, D=64, C=64, group=2, things=300, dtype=torch.float32)
+    data = batch(
+        B=2, L=slot_attention.LONG + 100, H=2, D=64, C=64, group=2, things=300, dtype=torch.float32
+    )
     q, k, v = (x.to("cuda", kind) for x in (data.q, data.k, data.v))
     found = allocate(k, 0.3, mask=data.mask.cuda() if padded else None)
     words = {"mode": mode, "value": value, "scale": 2.0}
     got = read(q, k, v, found, **words)
     assert len(reached) == 1
-    monkeypatch.setattr(fast, "LONG", 1 << 30)
+    monkeypatch.setattr(slot_attention, "LONG", 1 << 30)
     want = read(q.float(), k.float(), v.float(), found, **words)
     assert len(reached) == 1
     assert got.dtype == kind
@@ -95,7 +105,7 @@ def test_a_long_read_reaches_the_kernels_and_is_what_torch_reads(
 
 
 def test_autocast_takes_the_mass_to_a_kernel(batch, reached):
-    data = batch(B=1, L=fast.LONG, D=64, C=64, things=300, dtype=torch.float32)
+    data = batch(B=1, L=slot_attention.LONG, D=64, C=64, things=300, dtype=torch.float32)
     q, k, v = (x.cuda() for x in (data.q, data.k, data.v))
     found = allocate(k, 0.3)
     want = read(q, k, v, found, scale=2.0)
@@ -109,7 +119,7 @@ def test_autocast_takes_the_mass_to_a_kernel(batch, reached):
 def test_a_layer_reads_a_long_text_as_it_reads_it_in_pieces(seed):
     torch.manual_seed(seed)
     layer = DistinctAttention(64).cuda().eval()
-    x = torch.randn(40, 64)[torch.randint(0, 40, (1, fast.LONG))].cuda()
+    x = torch.randn(40, 64)[torch.randint(0, 40, (1, slot_attention.LONG))].cuda()
     state = layer.start(1)
     pieces = torch.cat([layer(part, state) for part in x.split(1000, 1)], 1)
     torch.testing.assert_close(layer(x), pieces, rtol=0, atol=1e-4)

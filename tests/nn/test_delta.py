@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional as fn
 
-from distinctkv.nn.delta import GatedDeltaNet, delta_rule, delta_scan
+from distinctkv.nn.delta_net import GatedDeltaNet, delta_rule, delta_scan
 
 B, H, D, C = 2, 3, 4, 5
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from distinctkv.nn import windowed
+from distinctkv.nn import distinct
 from distinctkv.nn.allocation import allocate
 from distinctkv.nn.attention import FullAttention, Heads
 from distinctkv.nn.distinct import DistinctAttention, Reading
-from distinctkv.nn.zoo import WriteGate
+from distinctkv.nn.gates import WriteGate
 from distinctkv.policy import Concentration
 
 E, HEADS = 16, Heads(count=2, size=8)
@@ -59,9 +59,9 @@ def test_with_tau_2_all_but_the_window_share_a_slot(full, x, window):
 
 def test_what_a_window_hides_is_held_for_a_few_queries_at_a_time(full, x, monkeypatch):
     mixer = DistinctAttention.retrofit(full, tau=0.3, reading=Reading(window=4))
-    whole, masks, visible = mixer(x), [], windowed.visible
-    monkeypatch.setattr(windowed, "QUERIES", 6)
-    monkeypatch.setattr(windowed, "visible", lambda *at: masks.append(m := visible(*at)) or m)
+    whole, masks, visible = mixer(x), [], distinct.visible
+    monkeypatch.setattr(distinct, "QUERIES", 6)
+    monkeypatch.setattr(distinct, "visible", lambda *at: masks.append(m := visible(*at)) or m)
     torch.testing.assert_close(mixer(x), whole, rtol=0, atol=1e-5)
     assert [len(mask) for mask in masks] == [6, 6, 6, 2]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from distinctkv.nn import law
+from distinctkv.nn import leaders
 from distinctkv.nn.functional import allocate, unit
 from distinctkv.rule import distances
 from tests.nn.cases import KINDS, Case, differs, draw, rows
@@ -35,7 +35,7 @@ def test_distances_are_those_of_the_law_to_the_last_bit(rng):
     for width in (1, 7, 64, 129):
         a, b = rng.standard_normal((2, 50, width)).astype(np.float32)
         want = np.array([distances(x, y[None])[0] for x, y in zip(a, b, strict=True)])
-        assert (law.squared(torch.tensor(a), torch.tensor(b)).numpy() == want).all()
+        assert (leaders.squared(torch.tensor(a), torch.tensor(b)).numpy() == want).all()
 
 
 @pytest.mark.parametrize("width", [1, 3, 16, 64, 256])
@@ -47,8 +47,8 @@ def test_no_product_is_further_off_than_the_bound(rng, width, dtype):
     scores = (
         torch.addmm(half, a, b.mT, alpha=-1).double() + a.double().square().sum(-1)[:, None] / 2
     )
-    true = torch.stack([law.squared(row[None], b) for row in a]) / 2
-    assert (scores - true).abs().max() <= law.error(width, dtype)
+    true = torch.stack([leaders.squared(row[None], b) for row in a]) / 2
+    assert (scores - true).abs().max() <= leaders.error(width, dtype)
 
 
 def test_where_products_may_be_rounded_they_are_taken_in_float64(rng):
@@ -56,8 +56,8 @@ def test_where_products_may_be_rounded_they_are_taken_in_float64(rng):
     want = allocate(keys, 0.6)
     torch.set_float32_matmul_precision("medium")
     try:
-        assert law.product_type(keys) is torch.float64
+        assert leaders.product_type(keys) is torch.float64
         assert torch.equal(allocate(keys, 0.6).novelty, want.novelty)
     finally:
         torch.set_float32_matmul_precision("highest")
-    assert law.product_type(keys) is torch.float32
+    assert leaders.product_type(keys) is torch.float32

@@ -6,18 +6,26 @@ import numpy as np
 import pytest
 import torch
 
-from distinctkv.nn.fitting import Probe, fit, rule_loss, score, task_loss
-from distinctkv.nn.gates import FLOOR, NoveltyGate, SignedGate, decided, distillation
-from distinctkv.nn.zoo import (
+from distinctkv.nn.gates import (
+    FLOOR,
     ContextGate,
     GumbelGate,
     KeyGate,
     KeyNoveltyGate,
     MetricGate,
+    NoveltyGate,
+    Probe,
     SaliencyGate,
+    SignedGate,
     StraightThrough,
     SurpriseGate,
     WriteGate,
+    decided,
+    distillation,
+    fit,
+    rule_loss,
+    score,
+    task_loss,
 )
 from reproduction.data import RecallTask
 

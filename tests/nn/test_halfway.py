@@ -7,8 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from distinctkv.nn import HybridLM, Mixer
+from distinctkv.nn.baselines import KVMAttention
 from distinctkv.nn.mixer import State
-from distinctkv.nn.scheduled import KVMAttention
 from tests.nn.test_mixers import HEADS, MIXERS, E, _tensors
 
 REFUSED = "an error (may have left .* written in part|came after some blocks had taken tokens in)"

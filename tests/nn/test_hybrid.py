@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from distinctkv.nn import weights
+from distinctkv.nn import checkpoint
 from distinctkv.nn.attention import FullAttention, Heads
 from distinctkv.nn.distinct import DistinctAttention
 from distinctkv.nn.hybrid import MIXERS, HybridLM
-from distinctkv.nn.mamba import Mamba2
+from distinctkv.nn.ssm import Mamba2
 from distinctkv.snapshot import SnapshotError
 
 V, E = 11, 16
@@ -117,27 +117,27 @@ def test_an_unknown_mixer_is_refused_by_name():
 
 @torch.no_grad()
 def test_a_saved_model_comes_back(model, tokens, tmp_path):
-    weights.save(model, tmp_path / "model.safetensors")
+    checkpoint.save(model, tmp_path / "model.safetensors")
     other = build(model.blocks[0].expand).eval()
-    weights.load(other, tmp_path / "model.safetensors")
+    checkpoint.load(other, tmp_path / "model.safetensors")
     assert torch.equal(other(tokens), model(tokens))
 
 
 def test_weights_of_another_model_are_refused_and_change_nothing(model, tmp_path):
-    weights.save(model, tmp_path / "model.safetensors")
+    checkpoint.save(model, tmp_path / "model.safetensors")
     other = HybridLM(V, E, [FullAttention(E)])
     before = other.embed.weight.clone()
     with pytest.raises(ValueError, match="holds another model"):
-        weights.load(other, tmp_path / "model.safetensors")
+        checkpoint.load(other, tmp_path / "model.safetensors")
     wide = HybridLM(V + 1, E, model.mixers, expand=model.blocks[0].expand)
     with pytest.raises(ValueError, match=r"embed.weight is \(11, 16\)"):
-        weights.load(wide, tmp_path / "model.safetensors")
+        checkpoint.load(wide, tmp_path / "model.safetensors")
     assert torch.equal(other.embed.weight, before)
 
 
 def test_a_damaged_file_is_refused(model, tmp_path):
     path = tmp_path / "model.safetensors"
-    weights.save(model, path)
+    checkpoint.save(model, path)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(SnapshotError, match="not a whole safetensors file"):
-        weights.load(model, path)
+        checkpoint.load(model, path)

@@ -7,9 +7,9 @@ import torch
 
 from distinctkv.nn.attention import FullAttention, Heads
 from distinctkv.nn.distinct import DistinctAttention, Reading
+from distinctkv.nn.gates import KeyGate, KeyNoveltyGate, StraightThrough, WriteGate
 from distinctkv.nn.hybrid import HybridLM
-from distinctkv.nn.mamba import Mamba2
-from distinctkv.nn.zoo import KeyGate, KeyNoveltyGate, StraightThrough, WriteGate
+from distinctkv.nn.ssm import Mamba2
 from distinctkv.policy import Concentration
 from tests.nn.test_mixers import MIXERS, E, _tensors
 

@@ -5,17 +5,17 @@ from copy import deepcopy
 import pytest
 import torch
 from torch.func import functional_call, grad
-from torch.utils.checkpoint import checkpoint
+from torch.utils import checkpoint as recompute
 
-from distinctkv.nn import weights
+from distinctkv.nn import checkpoint
 from distinctkv.nn.attention import FullAttention, Heads, SlidingWindowAttention
-from distinctkv.nn.delta import GatedDeltaNet
+from distinctkv.nn.baselines import KVMAttention
+from distinctkv.nn.delta_net import GatedDeltaNet
 from distinctkv.nn.distinct import DistinctAttention, Reading
+from distinctkv.nn.gates import WriteGate
 from distinctkv.nn.hybrid import HybridBlock
-from distinctkv.nn.mamba import DiagonalSSM, Mamba2
 from distinctkv.nn.mixer import Mixer
-from distinctkv.nn.scheduled import KVMAttention
-from distinctkv.nn.zoo import WriteGate
+from distinctkv.nn.ssm import DiagonalSSM, Mamba2
 from distinctkv.policy import Concentration
 
 B, L, E = 2, 23, 16
@@ -154,7 +154,9 @@ def test_activation_checkpointing_changes_nothing(mixer, x, wanted, reentrant):
         layer = deepcopy(mixer).train()
 
         def use(rows, layer=layer, again=again):
-            return checkpoint(layer, rows, use_reentrant=reentrant) if again else layer(rows)
+            return (
+                recompute.checkpoint(layer, rows, use_reentrant=reentrant) if again else layer(rows)
+            )
 
         USES[wanted](use, x, y).square().sum().backward()
         slopes = {name: weight.grad for name, weight in layer.named_parameters()}
@@ -221,10 +223,10 @@ def test_it_may_be_made_on_no_device(mixer, x, request):
 
 @torch.no_grad()
 def test_saved_weights_come_back(mixer, x, tmp_path, request):
-    weights.save(mixer, tmp_path / "mixer.safetensors")
+    checkpoint.save(mixer, tmp_path / "mixer.safetensors")
     other = MIXERS[request.node.callspec.params["mixer"]]().eval()
     assert not torch.equal(other(x), mixer(x))
-    weights.load(other, tmp_path / "mixer.safetensors")
+    checkpoint.load(other, tmp_path / "mixer.safetensors")
     assert torch.equal(other(x), mixer(x))
 
 

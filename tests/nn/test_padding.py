@@ -3,12 +3,11 @@
 import pytest
 import torch
 
-from distinctkv.nn.attention import Heads
+from distinctkv.nn.attention import Heads, Projection
+from distinctkv.nn.baselines import KVMAttention
 from distinctkv.nn.distinct import DistinctAttention
 from distinctkv.nn.hybrid import HybridLM
-from distinctkv.nn.mamba import Mamba2
-from distinctkv.nn.projection import Projection
-from distinctkv.nn.scheduled import KVMAttention
+from distinctkv.nn.ssm import Mamba2
 from tests.nn.test_mixers import MIXERS, E
 
 L = 23

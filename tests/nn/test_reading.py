@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as fn
 
-from distinctkv.nn import columns, openers
+from distinctkv.nn import slot_attention
 from distinctkv.nn.functional import allocate, novelty, read, slot_keys, unit
 from tests.nn import reference
 
@@ -35,8 +35,8 @@ def both(batch, found, mode, value, gated, gradient):
 def test_a_read_and_its_gradients_are_the_token_loop(
     batch, monkeypatch, mode, value, gated, gradient
 ):
-    monkeypatch.setattr(columns, "QUERIES", 7)
-    monkeypatch.setattr(openers, "QUERIES", 7)
+    monkeypatch.setattr(slot_attention, "QUERIES", 7)
+    monkeypatch.setattr(slot_attention, "QUERIES", 7)
     data = batch(L=17)
     for found in (allocate(data.k, 0.1), allocate(data.k, 0.1, mask=data.mask)):
         fast, slow = both(data, found, mode, value, gated, gradient)

@@ -9,7 +9,8 @@ from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from distinctkv import Concentration
-from distinctkv.nn import FullAttention, door
+from distinctkv.nn import FullAttention
+from distinctkv.nn.attention import directions
 from distinctkv.nn.functional import (
     SlotState,
     allocate,
@@ -22,7 +23,7 @@ from distinctkv.nn.functional import (
     unit,
     write,
 )
-from distinctkv.nn.projection import directions
+from tests.nn.cases import as_on_a_device
 
 READS = list(product(("mass", "distinct"), ("mean", "first", "last")))
 
@@ -30,7 +31,7 @@ READS = list(product(("mass", "distinct"), ("mean", "first", "last")))
 @pytest.fixture
 def elsewhere(monkeypatch):
     """As on a device, where nobody looks at numbers."""
-    monkeypatch.setattr(door, "readable", lambda numbers: False)
+    as_on_a_device(monkeypatch)
 
 
 @pytest.fixture

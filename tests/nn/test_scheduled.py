@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from distinctkv.nn import Heads
-from distinctkv.nn.scheduled import KVMAttention, OVQAttention
+from distinctkv.nn.baselines import KVMAttention, OVQAttention
 from reproduction.baselines import KVM, OVQ
 
 THETA = 0.05

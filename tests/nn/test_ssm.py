@@ -6,8 +6,7 @@ from torch._dynamo.testing import CompileCounter
 from torch.nn import functional as fn
 
 from distinctkv.nn import ssm
-from distinctkv.nn.mamba import DiagonalSSM, Mamba2
-from distinctkv.nn.ssm import diagonal, selective_scan, ssd
+from distinctkv.nn.ssm import DiagonalSSM, Mamba2, diagonal, selective_scan, ssd
 
 B, H, G, P, N = 2, 4, 2, 3, 5
 

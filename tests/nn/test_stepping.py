@@ -6,8 +6,8 @@ from math import inf
 import pytest
 import torch
 
-from distinctkv.nn import door
 from distinctkv.nn.functional import SlotState, allocate, read, step, write
+from tests.nn.cases import as_on_a_device
 
 COMBINATIONS = list(product(("mass", "distinct"), ("mean", "first", "last"), (False, True)))
 
@@ -130,7 +130,7 @@ def test_a_state_is_made_smaller_only_where_it_is_empty(batch):
 
 def test_keys_that_nobody_could_be_told_of_are_counted(batch, monkeypatch):
     """As on a device, and when compiled."""
-    monkeypatch.setattr(door, "readable", lambda numbers: False)
+    as_on_a_device(monkeypatch)
     data = batch()
     data.k[1, 4] = torch.nan
     data.k[0, 15, 1] = 0.0

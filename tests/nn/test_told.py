@@ -7,16 +7,15 @@ import torch
 from torch import nn
 
 from distinctkv import nn as whole
-from distinctkv.nn import weights
+from distinctkv.nn import checkpoint
 from distinctkv.nn.attention import FullAttention, Heads, SlidingWindowAttention
-from distinctkv.nn.delta import GatedDeltaNet
+from distinctkv.nn.baselines import KVMAttention, OVQAttention
+from distinctkv.nn.delta_net import GatedDeltaNet
 from distinctkv.nn.distinct import DistinctAttention, Reading
+from distinctkv.nn.gates import KeyGate, WriteGate
 from distinctkv.nn.hybrid import HybridBlock, HybridLM
-from distinctkv.nn.mamba import DiagonalSSM, Mamba2
-from distinctkv.nn.scheduled import KVMAttention, OVQAttention
-from distinctkv.nn.training import recall, sweep, train
-from distinctkv.nn.watching import set_tau
-from distinctkv.nn.zoo import KeyGate, WriteGate
+from distinctkv.nn.ssm import DiagonalSSM, Mamba2
+from distinctkv.nn.train import recall, set_tau, sweep, train
 from tests.nn.test_mixers import MIXERS, E
 
 HEADS = Heads(2, 8)
@@ -144,8 +143,8 @@ def test_weights_that_layers_share_are_saved_and_come_back(tmp_path, seed):
     torch.manual_seed(seed)
     layer, other = (FullAttention(E, HEADS) for _ in range(2))
     one, two = HybridLM(11, E, [layer, layer]).eval(), HybridLM(11, E, [other, other]).eval()
-    weights.save(one, tmp_path / "m.safetensors")
-    weights.load(two, tmp_path / "m.safetensors")
+    checkpoint.save(one, tmp_path / "m.safetensors")
+    checkpoint.load(two, tmp_path / "m.safetensors")
     tokens = torch.tensor([[1, 2, 3]])
     assert torch.equal(one(tokens), two(tokens))
 

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from distinctkv.nn import training
+from distinctkv.nn import train as training
 from distinctkv.nn.attention import Heads
 from distinctkv.nn.distinct import DistinctAttention, Reading
+from distinctkv.nn.gates import WriteGate
 from distinctkv.nn.hybrid import HybridLM
-from distinctkv.nn.mamba import Mamba2
-from distinctkv.nn.training import Learner, recall, sweep, train
-from distinctkv.nn.watching import CollapseWarning, Ramp
-from distinctkv.nn.zoo import WriteGate
+from distinctkv.nn.ssm import Mamba2
+from distinctkv.nn.train import CollapseWarning, Learner, Ramp, recall, sweep, train
 from reproduction.data.mqar import SILENT, MQARTask
 
 TASK = MQARTask(n_items=12, repeats=3, n_keys=48, n_values=48)

@@ -9,8 +9,7 @@ import torch
 from distinctkv.nn.attention import Heads
 from distinctkv.nn.distinct import DistinctAttention
 from distinctkv.nn.hybrid import HybridLM
-from distinctkv.nn.training import train
-from distinctkv.nn.watching import CollapseWarning, Ramp, Watch, distinct_layers, set_tau
+from distinctkv.nn.train import CollapseWarning, Ramp, Watch, distinct_layers, set_tau, train
 from distinctkv.policy import Concentration
 from tests.nn.test_training import CHANCE, TASK, batches, cache, small, ssm
 

@@ -2,7 +2,7 @@
 
 A token opens a slot when no slot before it is near. Token by token this is the leader algorithm;
 all at once it is the lexicographically first maximal independent set of the graph of near pairs
-(`distinctkv.nn.exact`). Here near is a squared distance of features at or below a threshold. On
+(`distinctkv.nn.leaders`). Here near is a squared distance of features at or below a threshold. On
 CUDA the same is done by `routing`.
 """
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..nn.exact import leaders, product_type
+from ..nn.leaders import leaders, product_type
 
 # Tokens that are settled together: few on a CPU, where work counts; on others, waiting does.
 CHUNK, CHUNK_ELSEWHERE = 128, 512

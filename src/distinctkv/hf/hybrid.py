@@ -22,7 +22,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..nn import HybridLM
 from ..nn.hybrid import ModelState
-from ..nn.watching import distinct_layers
+from ..nn.train import distinct_layers
 from . import asked
 from .asked import SILENT
 from .errors import WrongModelError

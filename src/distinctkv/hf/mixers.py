@@ -22,10 +22,9 @@ from typing import Any
 import torch
 
 from ..nn import Heads, Reading, WriteGate
-from ..nn.gates import Gate
+from ..nn.gates import Gate, KeyGate, SaliencyGate
 from ..nn.hybrid import MIXERS
 from ..nn.mixer import Mixer
-from ..nn.zoo import KeyGate, SaliencyGate
 from ..policy import Concentration
 
 Layer = str | Mapping[str, Any]

@@ -8,24 +8,30 @@ except ImportError as missing:
     raise ImportError(f"distinctkv.nn needs torch: {_install('torch')}") from missing
 
 from .attention import FullAttention, Heads, SlidingWindowAttention
-from .delta import GatedDeltaNet
+from .delta_net import GatedDeltaNet
 from .distinct import DistinctAttention, Reading
-from .fitting import Probe, fit, rule_loss, task_loss
-from .gates import Gate, NoveltyGate, SignedGate, distillation
-from .hybrid import HybridBlock, HybridLM
-from .mamba import DiagonalSSM, Mamba2
-from .mixer import Mixer
-from .zoo import (
+from .gates import (
     ContextGate,
+    Gate,
     GumbelGate,
     KeyGate,
     KeyNoveltyGate,
     MetricGate,
+    NoveltyGate,
+    Probe,
     SaliencyGate,
+    SignedGate,
     StraightThrough,
     SurpriseGate,
     WriteGate,
+    distillation,
+    fit,
+    rule_loss,
+    task_loss,
 )
+from .hybrid import HybridBlock, HybridLM
+from .mixer import Mixer
+from .ssm import DiagonalSSM, Mamba2
 
 __all__ = [
     "ContextGate",

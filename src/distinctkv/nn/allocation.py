@@ -1,28 +1,245 @@
-"""Allocation: which tokens of a batch open a slot, and where the others go.
+"""Allocate slots for whole batches of keys: the rule of `distinctkv.rule` in torch, id for id."""
 
-Keys are checked and laid out stream by stream; an engine decides (`engine`); the rest follows from
-which tokens lead and which slot is nearest.
-"""
-
-# B batch, L tokens, H heads, D key size, S slots, N = B * H streams
+# B sequences, L tokens, H heads, D key size, S slots
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from math import inf
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
-from . import door, engine
-from .allocated import Allocation as Allocation
-from .allocated import Later, deep
-from .engine import Impl
-from .law import LENGTHS
-from .state import SlotState
+from . import leaders
+from .leaders import LENGTHS
+from .slot_state import SlotState, check_inputs, least, packed, reads_without_sync, taus
 
 if TYPE_CHECKING:
     from .kernels.allocating import Run
     from .kernels.laying import Laid
+
+
+# B batch, L tokens, H heads, S slots, N = B * H streams
+
+
+LOOKED = slice(2, 4)  # the fields of an allocation that no decision needs
+
+
+class Allocation(NamedTuple):
+    """What the rule decided for each token; all ids are slots of the token's own stream.
+
+    ``lead`` (B, L, H): the token opened a slot. ``assign``: its slot, its own if it leads, -1 for
+    padding. ``nearest``: the nearest slot before it came, -1 if there was none. ``novelty``: half
+    the squared distance to that slot, 2 if there was none, 0 for padding.
+    ``opener`` (B, H, S): the token that opened a slot, -1 if none of this call did.
+    ``n_slots``, ``overflow``, ``refused`` (B, H): slots now, tokens for which there was no room,
+    tokens left out, whose keys were not rows of length one. ``mask`` and ``sequence`` (B, L): as
+    given. ``before`` (B, H): the tokens that its state had seen, None if it was given none.
+    """
+
+    lead: Tensor
+    assign: Tensor
+    nearest: Tensor
+    novelty: Tensor
+    opener: Tensor
+    n_slots: Tensor
+    overflow: Tensor
+    refused: Tensor
+    mask: Tensor | None
+    sequence: Tensor | None
+    before: Tensor | None = None
+
+    def check(self) -> Allocation:
+        """Raise if a token was refused or found no room; this waits for the device."""
+        if n := int(self.refused.sum()):
+            raise ValueError(
+                f"{n} keys are not finite rows of length one, or their values are not finite, or "
+                "their tau is nan; use distinctkv.nn.functional.unit, and mask padding"
+            )
+        if n := int(self.overflow.sum()):
+            raise ValueError(
+                f"{n} novel tokens found all {self.opener.shape[-1]} slots taken and were merged "
+                "into the nearest; raise capacity or tau"
+            )
+        return self
+
+    def check_slots(self, state: SlotState | None) -> None:
+        """Refuse slots that this was not decided with, as far as a look makes nobody wait."""
+        if state is None:
+            if self.before is not None:
+                raise ValueError(
+                    "this allocation was made with slots from before; give state=, as it was then"
+                )
+            return
+        if self.opener.shape != state.weights.shape:
+            raise ValueError(
+                f"allocation is for slots {tuple(self.opener.shape)}, this state holds "
+                f"{tuple(state.weights.shape)}; allocate with state=state"
+            )
+        if reads_without_sync(self.lead) and (n := int(self.astray(state).sum())):
+            raise ValueError(
+                f"{n} of {state.seen.numel()} streams of this state have taken in other tokens "
+                "than the allocation knew; allocate with state=state, read, then write, once each"
+            )
+
+    def astray(self, state: SlotState) -> Tensor:
+        """Streams (B, H) whose slots are not those this was decided with."""
+        seen = 0 if self.before is None else self.before
+        return (state.seen != seen) | (state.n_slots != self.n_slots - self.lead.sum(1))
+
+    def streams(self) -> tuple[Tensor, Tensor]:
+        """The slot of each token, and the slots that were open when it came: (N, L), 32 bits."""
+        lead, slot = (x.transpose(1, 2).flatten(0, 1) for x in (self.lead, self.assign))
+        opened = lead.sum(1).reshape_as(self.n_slots)
+        before = (self.n_slots - opened).flatten()[:, None]
+        return slot.int().contiguous(), (before + lead.cumsum(1) - lead.long()).int()
+
+
+class Later(Allocation):
+    """An allocation by kernels: nearest slots are looked for when somebody asks for them.
+
+    No decision needs them all, and they take as long as the decisions. Until they are asked for,
+    it holds on to the tables they are found in.
+    """
+
+    _run: Run | None
+    _found: tuple[Tensor, Tensor]
+    _streams: tuple[Tensor, Tensor]
+
+    @classmethod
+    def of(cls, run: Run, slot: Tensor, *fields: Any) -> Later:  # noqa: ANN401
+        """The fields of an allocation, whose nearest slots and novelty are still to be found."""
+        new = cls._make(fields)
+        new._run, new._streams = run, (slot, run.visible)
+        return new
+
+    def streams(self) -> tuple[Tensor, Tensor]:
+        """As the kernels left it; worked out again if a field was replaced."""
+        return self.__dict__.get("_streams") or super().streams()
+
+    @property
+    def nearest(self) -> Tensor:
+        """The nearest slot before the token came."""
+        return self._looked()[0]
+
+    @property
+    def novelty(self) -> Tensor:
+        """Half the squared distance to it."""
+        return self._looked()[1]
+
+    def _looked(self) -> tuple[Tensor, Tensor]:
+        run = self.__dict__.pop("_run", None)
+        if run is not None:
+            H, nearest = self.lead.shape[2], run.nearest().long()
+            self._found = deep(nearest, H), deep(run.novelty(), H)
+        found: tuple[Any, ...] = self.__dict__.get("_found") or super().__getitem__(LOOKED)
+        return found[0], found[1]
+
+    def __iter__(self) -> Iterator[Any]:
+        """All fields, in order."""
+        return (getattr(self, name) for name in self._fields)
+
+    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401
+        """A field by its place."""
+        return tuple(self)[place]
+
+
+def deep(x: Tensor, H: int) -> Tensor:
+    """Streams (N, L) as (B, L, H)."""
+    return x.reshape(-1, H, x.shape[1]).transpose(1, 2)
+
+
+Impl = Literal["auto", "torch", "triton"]
+Answer = tuple[Tensor, Tensor, Tensor, Tensor]
+Engine = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor, int, int], Answer]
+
+SCHEMA = (
+    "(Tensor rows, Tensor tau, Tensor valid, Tensor? sequence, Tensor slots, Tensor n_slots, "
+    "int capacity, int chunk, str impl) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def choose(impl: str, device: torch.device) -> Engine:
+    """The engine to run: Triton on CUDA where it is installed, torch elsewhere."""
+    if impl == "torch" or (impl == "auto" and device.type != "cuda"):
+        return leaders.allocate
+    try:
+        from .kernels.allocating import allocate as fast
+    except ImportError as missing:
+        if impl == "auto":
+            _warn_once()
+            return leaders.allocate
+        raise ImportError("impl='triton' needs Triton; it comes with torch for CUDA") from missing
+    return fast
+
+
+@cache
+def _warn_once() -> None:
+    warnings.warn("Triton is missing: allocation runs in torch, and waits", stacklevel=2)
+
+
+def run(
+    rows: Tensor,
+    tau: Tensor,
+    valid: Tensor,
+    sequence: Tensor | None,
+    slots: Tensor,
+    n_slots: Tensor,
+    capacity: int,
+    chunk: int,
+    impl: str,
+) -> Answer:
+    """What the chosen engine answers, in full precision whatever autocast says."""
+    with torch.autocast(rows.device.type, enabled=False):
+        engine = choose(impl, rows.device)
+        return engine(rows, tau, valid, sequence, slots, n_slots, capacity, chunk)
+
+
+def begin(
+    keys: Tensor,
+    tau: Tensor,
+    mask: Tensor | None,
+    slots: Tensor,
+    n_slots: Tensor,
+    capacity: int,
+    impl: str,
+) -> Run | None:
+    """What the kernels decide of keys (B, L, H, D), with nobody asked yet which slot is nearest.
+
+    None where torch decides. ``tau`` (N,) may be nan, which refuses a stream's keys.
+    """
+    if choose(impl, keys.device) is leaders.allocate:
+        return None
+    from .kernels.allocating import Room, Run
+    from .kernels.bounds import WIDTHS
+    from .kernels.laying import laid_out
+
+    if keys.dtype == torch.float64 or keys.shape[3] not in WIDTHS:
+        return None
+    with torch.autocast(keys.device.type, enabled=False):
+        laid, room = laid_out(keys, tau, mask), Room(slots, n_slots, capacity)
+        return Run(laid.rows, tau.nan_to_num(0.0, inf, -inf), laid.valid, room, laid=laid)
+
+
+def _shapes(rows: Tensor, *_: object) -> Answer:
+    """Empty tensors like those `run` returns, for a compiler."""
+    N, L, _D = rows.shape
+    return (
+        rows.new_empty(N, L, dtype=torch.bool),
+        rows.new_empty(N, L, dtype=torch.int64),
+        rows.new_empty(N, L),
+        rows.new_empty(N, dtype=torch.int64),
+    )
+
+
+operator = torch.library.custom_op("distinctkv::allocate", run, mutates_args=(), schema=SCHEMA)
+operator.register_fake(_shapes)
+
+
+# B batch, L tokens, H heads, D key size, S slots, N = B * H streams
 
 
 def unit(keys: Tensor) -> Tensor:
@@ -41,7 +258,7 @@ def unit(keys: Tensor) -> Tensor:
         power = torch.frexp(size).exponent.clamp(-1000, 1000)
         wide = wide * torch.ldexp(torch.ones_like(size), -power)
     length: Tensor = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
-    if door.least(length) > 0:
+    if least(length) > 0:
         return (wide / length).to(keys.dtype)
     none = length == 0
     return (wide / length.masked_fill(none, 1)).masked_fill(none, torch.nan).to(keys.dtype)
@@ -79,26 +296,26 @@ def allocate(
     >>> allocate(keys, tau=0.5).assign.flatten().tolist()
     [0, 1, 2, 1, 0, 2]
     """
-    door.check_inputs(keys, tau, state, mask, sequences, chunk, capacity)
+    check_inputs(keys, tau, state, mask, sequences, chunk, capacity)
     if impl not in get_args(Impl):
         raise ValueError(f"impl must be one of {get_args(Impl)}, got {impl!r}")
     B, L, H, D = keys.shape
-    sequence, mask = door.packed(sequences, mask, L)
-    bars = door.taus(tau, keys).flatten()  # (N,)
+    sequence, mask = packed(sequences, mask, L)
+    bars = taus(tau, keys).flatten()  # (N,)
     before = keys.new_empty(B, H, 0, D) if state is None else state.keys
     n_before = bars.new_zeros(B, H, dtype=torch.int64) if state is None else state.n_slots
     S = capacity or (L if state is None else state.keys.shape[2])
     held = (before.flatten(0, 1), n_before.flatten(), S)
     run = None
     if sequence is None and not torch.compiler.is_compiling():
-        run = engine.begin(keys.detach(), bars, mask, *held, impl)
+        run = begin(keys.detach(), bars, mask, *held, impl)
     seen = None if state is None else state.seen.clone()  # writes count on in the state
     found = (
         _by_torch(keys, bars, mask, sequence, seen, n_before, *held, chunk, impl)
         if run is None or run.laid is None
         else _by_kernels(run, run.laid, mask, seen, n_before)
     )
-    return found.check() if door.readable(keys) else found
+    return found.check() if reads_without_sync(keys) else found
 
 
 def _by_kernels(
@@ -137,7 +354,7 @@ def _by_torch(
     told = (rows, torch.where(bars.isnan(), 0, bars), valid)
     ids = None if sequence is None else sequence.repeat_interleave(H, 0)
     # The operator is for compilers. Calling it would first import them, which takes seconds.
-    decide = engine.operator if torch.compiler.is_compiling() else engine.run
+    decide = operator if torch.compiler.is_compiling() else run
     lead, nearest, novelty, overflow = decide(*told, ids, slots, n_slots, capacity, chunk, impl)
     own = n_slots[:, None] + lead.cumsum(1) - 1
     assign = torch.where(lead, own, nearest).masked_fill(~valid, -1)

@@ -1,29 +1,255 @@
-"""Attention that keeps distinct tokens: the paper's cache as a layer that trains."""
+"""`DistinctAttention`: a layer that keeps one slot for each distinct key."""
 
-# B streams, L tokens, E channels, H heads, D head size, W window, T taps
+# B sequences, H heads, L tokens, S slots, W window, D key size, C value size, E model width
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Self
+from dataclasses import dataclass
+from typing import NamedTuple, Self, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from ..policy import Concentration
+from ..policy import Concentration, check_metric
 from .allocation import Allocation, allocate
-from .attention import Attention, FullAttention, Heads, Projection, SlidingWindowAttention
+from .attention import (
+    Attention,
+    FullAttention,
+    Heads,
+    Projection,
+    SlidingWindowAttention,
+    TokenState,
+)
 from .gates import Gate
-from .holding import ROOM, DistinctState, check_gate, check_settings
-from .holding import Reading as Reading
-from .mixer import check_sizes
-from .padding import Packing
-from .reading import read, slot_keys
-from .state import SlotState
-from .stepping import step
-from .windowed import columns, places, read_near_and_far, slot_reads, visible
-from .writing import write
+from .mixer import Packing, check_sizes, check_whole
+from .slot_attention import Mode, Value, positive, read, slot_keys
+from .slot_state import SlotState
+from .slot_update import step, write
+
+# B streams, W window
+
+
+ROOM = 16  # slots a state starts with, and by whose multiples it grows
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How slots are read.
+
+    ``mass`` weighs a slot by its tokens, which makes the layer attention with each key replaced
+    by its slot's; ``distinct`` counts every slot once (paper, eq. 3). ``value`` is what a slot
+    answers. ``window`` tokens, the present one among them, are read as they are and written into
+    the slots only when they leave it.
+    """
+
+    mode: Mode = "mass"
+    value: Value = "mean"
+    window: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse unknown words, and a window where there is no joint read."""
+        if self.mode not in get_args(Mode) or self.value not in get_args(Value):
+            raise ValueError(
+                f"mode is one of {get_args(Mode)} and value one of {get_args(Value)}, "
+                f"got {self.mode!r} and {self.value!r}"
+            )
+        check_whole(window=self.window)
+        if self.window < 0:
+            raise ValueError(f"window must be 0 or more tokens, got {self.window}")
+        if self.window and (self.mode, self.value) != ("mass", "mean"):
+            raise ValueError(
+                f"a window is read together with the mass and the mean, got mode={self.mode!r} "
+                f"and value={self.value!r}; leave the window out"
+            )
+
+
+@dataclass(repr=False)
+class DistinctState(TokenState):
+    """Slots, tokens that have not left the window, and the last inputs of the convolution."""
+
+    slots: SlotState
+    open: Tensor  # (B, up to W - 1), which tokens of the window will be written
+    most: int = 0  # no stream has more slots than this
+    room: int = ROOM  # slots that there is always room for
+
+    def room_for(self, n: int) -> None:
+        """See to it that n more tokens find room, whatever they are.
+
+        Compiled, nothing grows: a token that finds no room is counted, and `check` raises.
+        """
+        if torch.compiler.is_compiling():
+            self.most = self.slots.capacity
+            return
+        if self.most + n > self.slots.capacity:
+            self.most = int(self.slots.n_slots.max())
+        if self.most + n > self.slots.capacity:
+            self.slots = self.slots.resized(_roomy(self.most + n))
+        self.most += n
+
+    def fit(self) -> None:
+        """Give back the room that many tokens might have needed and did not; waits for them."""
+        if torch.compiler.is_compiling():
+            return
+        self.most = int(self.slots.n_slots.max())
+        if self.slots.capacity > (least := max(self.room, _roomy(self.most))):
+            self.slots = self.slots.resized(least)
+
+    def check(self) -> DistinctState:
+        """Raise if the slots refused a key or had no room; reads the device."""
+        super().check()
+        self.slots.check()
+        return self
+
+
+def _roomy(n: int) -> int:
+    """Room for n slots, a quarter of them again, and one more."""
+    return ROOM * -(-(n + n // 4 + 1) // ROOM)
+
+
+def check_settings(concentration: Concentration | None, reading: Reading) -> float:
+    """Tau, .15 if nothing is said; what a layer with slots cannot be told is refused."""
+    policy = Concentration.fixed(0.15) if concentration is None else concentration
+    if not isinstance(policy, Concentration):
+        raise TypeError(f"concentration must be Concentration.fixed(tau), got {policy!r}")
+    if not isinstance(reading, Reading):
+        raise TypeError(f"reading must be Reading(...), got {reading!r}")
+    if policy.bounded:
+        raise ValueError(
+            f"a trained layer evicts nothing, got a budget of {policy.base}; "
+            "use Concentration.fixed(tau)"
+        )
+    check_metric("cosine", policy.tau)
+    return policy.tau
+
+
+def check_gate(gate: Gate, reading: Reading, width: int) -> None:
+    """Refuse a gate without a window, one that asks for novelty, one for other tokens."""
+    if not isinstance(gate, Gate):
+        raise TypeError(f"gate must be one of distinctkv.nn, as WriteGate({width}), got {gate!r}")
+    if not reading.window:
+        raise ValueError("a gate needs a window: give reading=Reading(window=1) or more")
+    if gate.needs_novelty:
+        raise TypeError(
+            f"{type(gate).__name__} asks how novel a token is, which depends on what this gate "
+            "let in before; use a gate on the token alone, as distinctkv.nn.WriteGate and KeyGate"
+        )
+    token = next(gate.parameters(), torch.zeros(())).new_zeros(1, width)
+    try:
+        with torch.no_grad():
+            gate.logit(token[:, 0], token)
+    except RuntimeError as wrong:
+        raise ValueError(
+            f"{type(gate).__name__} does not take tokens of {width} channels ({wrong}); build it "
+            "with the width of the layer"
+        ) from wrong
+
+
+# B streams, L queries, N >= L tokens the last L of which are the queries' own, F = tokens written,
+# H heads, D head size, S slots, W window, T columns
+
+
+QUERIES = 512  # queries whose masks are held at once
+HUSHED = -1e30  # log weight of padding: nothing beside a token, yet a query may see nothing else
+
+
+class Columns(NamedTuple):
+    """What a query can see: keys and values (B, T, H, D), and the logarithm of their weight."""
+
+    keys: Tensor
+    values: Tensor
+    weight: Tensor | None  # (B, H, T), None if all are 1
+
+
+def columns(
+    far: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: SlotState | None,
+    written: Tensor | None,
+    real: Tensor | None = None,
+) -> Columns:
+    """Slots from before, the first F tokens under their slots' keys ``far``, all N tokens again.
+
+    Those of the F that are not ``written`` (B, F) and of the N that are not ``real`` (B, N) weigh
+    nothing.
+    """
+    F = far.shape[1]
+    keys, values = [far, k], [v[:, :F], v]
+    if state is None and written is None and real is None:
+        return Columns(torch.cat(keys, 1), torch.cat(values, 1), None)
+    weight = k.new_zeros(k.shape[0], k.shape[2], F + k.shape[1])
+    if written is not None:
+        weight[..., :F].masked_fill_(~written[:, None], -torch.inf)
+    if real is not None:
+        weight[..., F:].masked_fill_(~real[:, None], HUSHED)
+    if state is not None:
+        used = state.used
+        count = torch.where(used, state.weights, 1)
+        held = torch.where(used[..., None], state.values / positive(count)[..., None], 0)
+        keys.insert(0, torch.where(used[..., None], state.keys, 0).transpose(1, 2).to(k))
+        values.insert(0, held.transpose(1, 2).to(v))
+        weight = torch.cat([count.log().masked_fill(~used, -torch.inf).to(weight), weight], -1)
+    return Columns(torch.cat(keys, 1), torch.cat(values, 1), weight)
+
+
+def visible(now: Tensor, n_tokens: int, n_written: int, window: int) -> Tensor:
+    """Which of F + N token columns a query at each place ``now`` (Q,) may see: far, then near ones.
+
+    >>> visible(torch.tensor([1, 2]), 3, 2, 2).int()  # tokens 1 and 2 ask; 0 and 1 are written
+    tensor([[0, 0, 1, 1, 0],
+            [1, 0, 0, 1, 1]], dtype=torch.int32)
+    """
+    now = now[:, None]
+    token = torch.arange(n_tokens, device=now.device)
+    far = token[:n_written] <= now - window
+    near = (token <= now) & (token > now - window)
+    return torch.cat([far, near], 1)
+
+
+def read_near_and_far(
+    q: Tensor, seen: Columns, n_tokens: int, n_written: int, window: int
+) -> Tensor:
+    """One softmax over all columns: (B, L, H, D); queries are those of the last L of N tokens."""
+    key, value = seen.keys.transpose(1, 2), seen.values.transpose(1, 2)
+    before = key.shape[2] - n_written - n_tokens  # slots from before
+    at, parts = places(q, n_tokens), []
+    for start in range(0, q.shape[1], QUERIES):
+        part = slice(start, start + QUERIES)
+        allowed = visible(at[part], n_tokens, n_written, window)
+        allowed = fn.pad(allowed, (before, 0), value=True)
+        bias = allowed if seen.weight is None else _bias(seen.weight, allowed)
+        query = q[:, part].transpose(1, 2)
+        with torch.autocast(q.device.type, enabled=False):
+            parts.append(fn.scaled_dot_product_attention(query, key, value, bias, scale=1.0))
+    return torch.cat(parts, 2).transpose(1, 2)
+
+
+def places(q: Tensor, n_tokens: int) -> Tensor:
+    """Where queries (B, L, H, D) stand, the last L of N."""
+    return torch.arange(n_tokens - q.shape[1], n_tokens, device=q.device)
+
+
+def slot_reads(
+    q: Tensor, keys: Tensor, assign: Tensor, mask: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """The weight each query gives to the slot of each far token, (B, H, L, F)."""
+    logits = torch.einsum("blhd,bthd->bhlt", q, keys)
+    if weight is not None:
+        logits = logits + weight[: len(logits), :, None]
+    share = logits.masked_fill(~mask, -torch.inf).softmax(-1)[..., : assign.shape[1]]
+    slot = assign.transpose(1, 2)
+    same = (slot[..., :, None] == slot[..., None, :]).to(share)
+    return share @ same
+
+
+def _bias(weight: Tensor, allowed: Tensor) -> Tensor:
+    return weight[:, :, None].masked_fill(~allowed, -torch.inf)
+
+
+# B streams, L tokens, E channels, H heads, D head size, W window, T taps
+
 
 READ = 0.1  # a slot counts as read if a query gives it this much of its weight
 ROWS = 4  # sequences of a batch whose reads teach the write gate

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from .allocation import Allocation, allocate, unit
-from .reading import novelty, read, slot_keys
+from .slot_attention import novelty, read, slot_keys
+from .slot_state import SlotState
+from .slot_update import step, write
 from .soft import budget_penalty, causal_novelty, hard_keep, soft_read
 from .ssm import diagonal, selective_scan, ssd
-from .state import SlotState
-from .stepping import step
-from .writing import write
 
 __all__ = [
     "Allocation",

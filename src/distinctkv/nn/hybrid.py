@@ -12,14 +12,22 @@ from torch import Tensor, nn
 from torch.nn import functional as fn
 
 from .attention import FullAttention, SlidingWindowAttention
-from .delta import GatedDeltaNet
+from .delta_net import GatedDeltaNet
 from .distinct import DistinctAttention
-from .door import readable
-from .mamba import DiagonalSSM, Mamba2
-from .mixer import Mixer, State, blame, check_sizes, check_whole, rms_norm
-from .modelstate import ModelState as ModelState
-from .modelstate import calls, moved
-from .places import check_places
+from .mixer import (
+    Mixer,
+    State,
+    blame,
+    calls,
+    check_places,
+    check_sizes,
+    check_whole,
+    moved,
+    rms_norm,
+)
+from .mixer import ModelState as ModelState
+from .slot_state import reads_without_sync
+from .ssm import DiagonalSSM, Mamba2
 
 # Names for mixers as they come; for any other setting give the module itself.
 MIXERS: dict[str, Callable[[int], Mixer[Any]]] = {
@@ -232,7 +240,7 @@ class HybridLM(nn.Module):
         if mask is None:
             logits = logits[:, -1]
         else:  # each stream goes on from its last real token
-            if readable(mask) and (blank := int((~mask.any(1)).sum())):
+            if reads_without_sync(mask) and (blank := int((~mask.any(1)).sum())):
                 raise ValueError(
                     f"{blank} of {len(mask)} prompts have no real token to follow; leave them out"
                 )

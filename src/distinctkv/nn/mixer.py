@@ -1,24 +1,240 @@
-"""What every mixer is: a layer over tokens that can also go token by token, and say what it holds.
+"""What every token mixer shares: states, padding, the short convolution and normalisation."""
 
-The contract, for each mixer in evaluation mode: cutting a stream anywhere and carrying the state
-over changes no output by more than 1e-5; a token changes no output before it. (Only at tau = 0 may
-a cut move more: keys must then be equal to the last bit, and products of another shape differ
-there.) Weights may have 16 bits; states and sums have 32 or more. Outputs are then rounded to 16
-bits too, and the promise holds up to that.
-"""
-
-# B streams, L tokens, E channels, T taps
+# B sequences, L tokens, E model width
 
 from __future__ import annotations
 
-from typing import Generic, SupportsIndex, TypeVar
+from collections.abc import Callable, Iterator
+from copy import copy
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import Any, Generic, Self, SupportsIndex, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .modelstate import State as State
-from .padding import Packing, checked
+from .slot_state import check_mask, reads_without_sync
+
+# B streams, L tokens, E channels
+
+
+def checked(x: Tensor, mask: Tensor | None, remembered: bool) -> Tensor:
+    """Tokens with 0 for padding; shapes that do not fit and, if remembered, nan are refused."""
+    if x.ndim != 3 or not x.is_floating_point():
+        raise ValueError(f"tokens must be floats (B, L, E), got {x.dtype} {tuple(x.shape)}")
+    check_mask(mask, x)
+    if mask is not None:
+        x = torch.where(mask[..., None], x, 0)
+    looked = remembered and x.is_cpu and not torch.compiler.is_compiling()
+    # A finite sum has finite parts, and is had sooner than a look at each of them.
+    if looked and not isfinite(x.detach().sum()) and not x.isfinite().all():
+        n = int((~x.isfinite()).any(-1).sum())
+        raise ValueError(
+            f"{n} of {x.shape[0] * x.shape[1]} tokens hold nan or inf, and a state would never "
+            "lose them again; it is as it was. Look for them in the weights or in what came before"
+        )
+    return x
+
+
+class Packing:
+    """Tokens (B, N) moved so that padding comes first; ``mask`` is true for real ones.
+
+    The last ``n`` of the N are those asked for; what stood before them comes from a state.
+
+    >>> packing = Packing(torch.tensor([[True, False, True, False]]), 3)
+    >>> moved = packing.moved(torch.tensor([[[5], [0], [6], [0]]]))
+    >>> moved.flatten().tolist(), packing.back(moved[:, 1:]).flatten().tolist()
+    ([0, 0, 5, 6], [0, 6, 0])
+    """
+
+    def __init__(self, mask: Tensor, n: int) -> None:
+        self.order = mask.to(torch.uint8).argsort(dim=1, stable=True)
+        before = mask.shape[1] - n
+        self.place = (self.order.argsort(dim=1)[:, before:] - before).clamp(min=0)
+        self.mask = mask.gather(1, self.order)
+
+    def moved(self, tokens: Tensor) -> Tensor:
+        """(B, N, ...) in the new order."""
+        return _taken(tokens, self.order)
+
+    def back(self, tokens: Tensor) -> Tensor:
+        """The last n of the N, moved, where they came from; padding holds anything."""
+        return _taken(tokens, self.place)
+
+
+def _taken(tokens: Tensor, place: Tensor) -> Tensor:
+    wide = place.reshape(*place.shape, *[1] * (tokens.ndim - 2))
+    return tokens.gather(1, wide.expand(-1, -1, *tokens.shape[2:]))
+
+
+# B streams, L tokens, A places of each stream
+
+
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+def check_places(at: Tensor, tokens: Tensor) -> None:
+    """Refuse places (B, A) that are none of tokens (B, L); elsewhere than on the CPU torch does."""
+    B, L = tokens.shape
+    if at.dtype not in WHOLE or at.ndim != 2 or len(at) != B:
+        raise ValueError(
+            f"at must be whole numbers ({B}, A), the places of each stream, got {at.dtype} "
+            f"{tuple(at.shape)}; for the same of all streams expand them"
+        )
+    if reads_without_sync(at) and at.numel() and not 0 <= int(at.min()) <= int(at.max()) < L:
+        raise ValueError(
+            f"at must be places 0 to {L - 1} of {L} tokens, got {int(at.min())} to {int(at.max())}"
+        )
+
+
+ANEW = "start anew, or go on from a copy made before it (clone)"
+
+
+class State:
+    """What a mixer remembers of the tokens before; the mixer moves it on in place.
+
+    After an error it is as it was, unless something it holds was written in place. A layer that
+    says nothing may do so anywhere. One that never does gives its state ``writes = 0``; one that
+    does counts up just before (`will_write`), and up to there an error changes nothing. What you
+    derive from a state with ``writes = 0`` must do as much.
+    """
+
+    maker: str = ""  # the kind of the mixer that started it; unknown if it does not say
+    calls: int = 0  # that moved it on; those of compiled code are not counted
+    moved: bool = False  # whether its mixer is done with the last call of a model
+    halfway: bool = False  # whether an error may have left some of it a token further
+    writes: float = nan  # in place; nan, equal to nothing, if its layer does not count them
+
+    def of(self, mixer: Mixer[Any]) -> Self:
+        """This state, marked as what a mixer of this kind starts."""
+        self.maker = mixer.kind
+        return self
+
+    def __repr__(self) -> str:
+        """Its kind, its streams, its slots if it has some, its bytes."""
+        slots = [f"{part!r}, " for part in vars(self).values() if hasattr(part, "n_slots")]
+        what = self.maker or type(self).__name__
+        return f"State({what}, {self.streams} streams, {''.join(slots)}{self.nbytes} bytes)"
+
+    @property
+    def streams(self) -> int:
+        """How many streams it remembers."""
+        return next(len(part) for part in vars(self).values() if isinstance(part, Tensor))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors held."""
+        return sum(getattr(part, "nbytes", 0) for part in vars(self).values())
+
+    def check(self) -> Self:
+        """Raise if something went wrong of which nobody could be told at once."""
+        if self.halfway:
+            raise ValueError(f"an error may have left {self!r} written in part; {ANEW}")
+        return self
+
+    def will_write(self) -> None:
+        """Count a write in place that comes next; compiled code does not count."""
+        if not torch.compiler.is_compiling():
+            self.writes += 1
+
+    def parts(self) -> list[tuple[State, float, dict[str, Any]]]:
+        """What it is made of, and the states it holds, for `back`."""
+        return [(state, state.writes, dict(vars(state))) for state in self._nested()]
+
+    def back(self, parts: list[tuple[State, float, dict[str, Any]]]) -> None:
+        """Be as before an error; if that cannot be, because of writes in place, be marked."""
+        for state, writes, held in parts:
+            now = state.writes
+            vars(state).clear()
+            vars(state).update(held)
+            if now != writes:
+                state.writes, state.halfway, self.halfway = now, True, True
+
+    def _nested(self) -> Iterator[State]:
+        """Itself, and the states it holds."""
+        yield self
+        for part in vars(self).values():
+            if isinstance(part, State):
+                yield from part._nested()
+
+    def picked(self, rows: Tensor) -> Self:
+        """A copy with these rows of the batch, as beam search asks for."""
+        return self._each(lambda part: part.index_select(0, rows), lambda part: part.picked(rows))
+
+    def clone(self) -> Self:
+        """A copy that later tokens do not touch."""
+        return self._each(Tensor.clone, lambda part: part.clone())
+
+    def detach(self) -> Self:
+        """The same numbers without a way back for gradients, for truncated back-propagation.
+
+        Train on one segment, step, detach, and let the next segment follow.
+        """
+        return self._each(Tensor.detach, lambda part: part.detach())
+
+    def _each(self, change: Callable[[Tensor], Tensor], nested: Callable[[Any], Any]) -> Self:
+        """A copy with all tensors changed, and what holds tensors."""
+        new = copy(self)
+        for name, part in vars(self).items():
+            if isinstance(part, Tensor):
+                setattr(new, name, change(part))
+            elif hasattr(part, "picked"):
+                setattr(new, name, nested(part))
+        return new
+
+
+@dataclass(repr=False)
+class ModelState:
+    """The states of all blocks, first block first."""
+
+    blocks: list[State]
+    halfway: bool = False  # whether an error came after some blocks had taken tokens in
+
+    def __repr__(self) -> str:
+        """Its blocks and its bytes."""
+        blocks = "".join(f"  {block!r}\n" for block in self.blocks)
+        return f"ModelState({len(self.blocks)} blocks, {self.nbytes} bytes:\n{blocks})"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors held."""
+        return sum(block.nbytes for block in self.blocks)
+
+    def check(self) -> ModelState:
+        """Raise if a layer met what it could not tell at once; waits for the device."""
+        if self.halfway:
+            raise ValueError(f"an error came after some blocks had taken tokens in; {ANEW}")
+        for block in self.blocks:
+            block.check()
+        return self
+
+    def picked(self, rows: Tensor) -> ModelState:
+        """A copy with these rows of the batch, as beam search asks for."""
+        return ModelState([block.picked(rows) for block in self.blocks], self.halfway)
+
+    def clone(self) -> ModelState:
+        """A copy that later tokens do not touch."""
+        return ModelState([block.clone() for block in self.blocks], self.halfway)
+
+    def detach(self) -> ModelState:
+        """The same numbers without a way back for gradients, for truncated back-propagation."""
+        return ModelState([block.detach() for block in self.blocks], self.halfway)
+
+
+def calls(state: ModelState) -> list[int]:
+    """How often each block was moved on, for `moved`; what blocks hold would be held on to."""
+    return [block.calls for block in state.blocks]
+
+
+def moved(state: ModelState, before: list[int]) -> bool:
+    """Whether a block has taken tokens in since, or may have in part."""
+    # Compiled mixers do not count calls.
+    return calls(state) != before or any(b.halfway or b.moved for b in state.blocks)
+
+
+# B streams, L tokens, E channels, T taps
+
 
 S = TypeVar("S", bound=State)
 

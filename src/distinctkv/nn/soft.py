@@ -1,6 +1,6 @@
-"""The learnable form of the rule: novelty among tokens, a soft mask, a budget, a hard cut."""
+"""Soft allocation that trains: causal novelty, soft reads and the budget penalty."""
 
-# B batch, L tokens, H heads, D key size, C value size, Q queries
+# B sequences, L tokens, H heads, D key size, C value size
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from .door import check_mask, readable
-from .law import FURTHEST, LENGTHS, error, halves
+from .leaders import FURTHEST, LENGTHS, error, halves
 from .mixer import check_whole
+from .slot_state import check_mask, reads_without_sync
+
+# B batch, L tokens, H heads, D key size, C value size, Q queries
+
 
 # Tokens compared with all before them at once: few leave less of a square to work out in vain, many
 # are fewer launches.
@@ -82,7 +85,7 @@ def _rows(keys: Tensor, place: Tensor) -> Tensor:
 
 def _check_lengths(half: Tensor, mask: Tensor | None) -> None:
     """Refuse keys that are not of length one, by half their squared lengths (B, H, L)."""
-    if not readable(half):
+    if not reads_without_sync(half):
         return
     lengths = (2 * half).sqrt()
     wrong = ~((lengths > LENGTHS[0]) & (lengths < LENGTHS[1]))
@@ -158,7 +161,7 @@ def budget_penalty(gate: Tensor, budget: float | Tensor) -> Tensor:
     tensor(0.2500)
     """
     most = torch.as_tensor(budget)
-    if readable(most) and not ((most > 0) & (most < inf)).all():
+    if reads_without_sync(most) and not ((most > 0) & (most < inf)).all():
         raise ValueError(f"budget must be above 0 tokens and finite, got {budget}")
     return ((gate.sum(1) - budget) / budget).square().mean()
 

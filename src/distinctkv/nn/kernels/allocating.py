@@ -19,7 +19,7 @@ import torch
 import triton
 from torch import Tensor
 
-from .. import exact
+from .. import leaders
 from .bounds import WIDTHS, fine, rough
 from .concluding import conclude, look_back
 from .halves import prepare, refine
@@ -63,13 +63,13 @@ def allocate(
     capacity: int,
     chunk: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`exact.allocate`, id for id: what it takes and what it gives are said there.
+    """`leaders.allocate`, id for id: what it takes and what it gives are said there.
 
     ``chunk`` is for that engine; this one cuts as suits the device. Packed sequences, float64
     keys and odd key sizes are left to it.
     """
     if sequence is not None or rows.dtype != torch.float32 or rows.shape[2] not in WIDTHS:
-        return exact.allocate(rows, tau, valid, sequence, slots, n_slots, capacity, chunk)
+        return leaders.allocate(rows, tau, valid, sequence, slots, n_slots, capacity, chunk)
     run = Run(rows, tau, valid, Room(slots, n_slots, capacity))
     return run.leads(), run.nearest().long(), run.novelty(), run.lost.long()
 

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..law import LENGTHS
+from ..leaders import LENGTHS
 
 
 class Laid(NamedTuple):

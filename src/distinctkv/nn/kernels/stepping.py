@@ -10,7 +10,7 @@ import torch
 import triton
 from torch import Tensor
 
-from ..state import SlotState
+from ..slot_state import SlotState
 from .bounds import WIDTHS, single
 from .commit import commit
 from .probe import probe

@@ -1,17 +1,6 @@
-"""Leaders and nearest slots of many streams at once, chunk by chunk, id for id as `rule.Rule`.
+"""The leader algorithm by chunks in torch, with every close decision made by the reference."""
 
-A token opens a slot when no slot within tau was opened before it. Among the tokens of a chunk that
-no older slot covers, ``within`` is a graph, and the openers are its lexicographically first maximal
-independent set: the one solution of ``lead = candidate and not (within @ lead)``, found by
-repeating that line until nothing changes. After n repeats the first n tokens are right.
-
-Scores come from one product and are off by less than `law.error`. Whatever this could decide
-wrongly is decided again by `law.squared`. Finding such pairs waits for the device, which on the CPU
-costs nothing; on CUDA use the engine in `kernels`.
-"""
-
-# N streams (batch times heads), L tokens, C tokens of a chunk, S slots, U slots in use, D key size,
-# P tokens in doubt
+# N sequences (batch and head), L tokens, S slots, D key size
 
 from __future__ import annotations
 
@@ -21,8 +10,55 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .law import FURTHEST, error, halves, squared
-from .law import product_type as product_type
+FURTHEST = 2.0  # novelty of opposite keys, and of anything in an empty memory
+LENGTHS = (0.9, 1.1)  # a key may be as short or as long as this: bfloat16 keys are unit to 0.4 %
+
+
+def squared(a: Tensor, b: Tensor) -> Tensor:
+    """Squared distances of rows as `distinctkv.rule.distances`: float64, summed left to right.
+
+    >>> squared(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2))
+    tensor([25.], dtype=torch.float64)
+    """
+    gaps = a.double() - b.double()
+    squares = gaps * gaps
+    if squares.device.type == "cpu":
+        return squares.cumsum(-1)[..., -1]
+    total = squares[..., 0]  # a scan on other devices adds in another order
+    for d in range(1, squares.shape[-1]):
+        total = total + squares[..., d]
+    return total
+
+
+def halves(rows: Tensor) -> Tensor:
+    """Half of each row's squared length."""
+    lengths: Tensor = torch.linalg.vecdot(rows, rows)
+    return lengths / 2
+
+
+def error(width: int, dtype: torch.dtype) -> float:
+    """What ``|k|^2/2 - x.k + |x|^2/2`` may be off by, for rows no longer than 1.1.
+
+    A sum of n terms is off by at most n roundings of the sum of their sizes. That is 1.1^2 for the
+    product and half of it for each length, one of which goes through the product's sum once more.
+    """
+    return 3.25 * (width + 16) * torch.finfo(dtype).eps / 2
+
+
+def product_type(rows: Tensor) -> torch.dtype:
+    """The type in which a product keeps its promise of accuracy.
+
+    Where the hardware may round float32 factors (TF32, bfloat16) the product is taken in float64.
+    """
+    try:
+        full = torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # settings of two kinds were mixed, and torch will not say which holds
+        full = False
+    return rows.dtype if full else torch.float64
+
+
+# N streams (batch times heads), L tokens, C tokens of a chunk, S slots, U slots in use, D key size,
+# P tokens in doubt
 
 
 class Slots(NamedTuple):

@@ -1,10 +1,4 @@
-"""Rivals on the same layer: slots opened chunk by chunk, as many as a schedule allows.
-
-`KVMAttention` and `OVQAttention` are the rules of `peers.kvm` and `peers.ovq` behind the queries,
-keys and values of every attention mixer here. They deviate from their sources as those do.
-"""
-
-# B streams, L tokens, E channels, H heads, D head size, S slots, c tokens of a chunk, n opened now
+"""The rules of KVM and OVQ on the same layer."""
 
 from __future__ import annotations
 
@@ -17,6 +11,8 @@ from torch.nn import functional as fn
 
 from .attention import Attention, Heads, Projection
 from .mixer import State, check_sizes, check_whole
+
+# B streams, L tokens, E channels, H heads, D head size, S slots, c tokens of a chunk, n opened now
 
 
 @dataclass(repr=False)

@@ -1,20 +1,211 @@
-"""A loop that trains, shows its slots as it goes, and measures recall."""
+"""A training loop that shows slots, warns of a collapse, and measures recall."""
 
-# B streams, L tokens
+# B sequences, L tokens
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .capturing import Captured
-from .watching import Ramp, Watch, distinct_layers, set_tau
+from ..policy import Concentration, check_metric
+from .distinct import DistinctAttention
+
+FEW = 3  # slots in a sequence: fewer tell hardly anything apart
+FEW_PER_TOKEN = (0.1, 0.03)  # at most, in short sequences; and where their length is not known
+
+
+class CollapseWarning(UserWarning):
+    """The keys of a layer are falling together while nothing has been learned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """Tau by the part of training that is done: 0, which merges nothing that differs, then up.
+
+    >>> ramp = Ramp(0.3)
+    >>> [round(ramp(part), 3) for part in (0.0, 0.25, 0.375, 0.5, 1.0)]
+    [0.0, 0.0, 0.15, 0.3, 0.3]
+    """
+
+    tau: float
+    begin: float = 0.25
+    end: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse a ramp that does not rise within training, or to no threshold."""
+        check_metric("cosine", Concentration.fixed(self.tau).tau)
+        if not 0 <= self.begin < self.end <= 1:
+            raise ValueError(
+                f"a ramp runs from begin to end with 0 <= begin < end <= 1, "
+                f"got {self.begin} and {self.end}"
+            )
+
+    def __call__(self, part: float) -> float:
+        """Tau when this part of the steps is done."""
+        return self.tau * min(1.0, max(0.0, (part - self.begin) / (self.end - self.begin)))
+
+
+def distinct_layers(model: nn.Module) -> dict[str, DistinctAttention]:
+    """The layers that hold slots, by name."""
+    found = model.named_modules()
+    return {name: layer for name, layer in found if isinstance(layer, DistinctAttention)}
+
+
+def set_tau(model: nn.Module, tau: float) -> None:
+    """Give every layer that holds slots this threshold, 0 to 2."""
+    check_metric("cosine", Concentration.fixed(tau).tau)
+    layers = distinct_layers(model).values()
+    if not layers:
+        raise ValueError(f"tau={tau} means nothing to a model without a DistinctAttention")
+    for layer in layers:
+        layer.tau.fill_(tau)
+
+
+@dataclass
+class Watch:
+    """Slots per token of each layer while training, and the alarm if they fall too soon.
+
+    Warns once for a layer while the loss is still within 5 % of ``chance``, the loss of one who
+    knows nothing, if its slots are below ``part`` of the most they were at this tau, or so few
+    that no tau is an excuse: under 3 in a sequence, and under a tenth of its tokens. Slots at
+    another tau are no measure, so the most begins anew whenever tau moves. The first look only
+    measures: slots are few before the mean key is known.
+    """
+
+    model: nn.Module
+    chance: float
+    part: float = 0.25
+    most: dict[str, tuple[float, float]] = field(default_factory=dict)  # tau, slots
+    warned: set[str] = field(default_factory=set)
+
+    def look(self, step: int, loss: float, n_tokens: int | None = None) -> dict[str, float]:
+        """Slots per token by layer at this step, whose sequences have ``n_tokens`` each.
+
+        Where that is not told, fewer than 3 slots in 100 tokens are too few.
+        """
+        short, unknown = FEW_PER_TOKEN
+        floor = unknown if n_tokens is None else min(short, FEW / max(1, n_tokens))
+        slots = {}
+        for name, layer in distinct_layers(self.model).items():
+            if layer.slots_per_token is None:
+                continue
+            slots[name] = now = float(layer.slots_per_token)
+            known, tau = name in self.most, float(layer.tau)
+            at, before = self.most.get(name, (tau, now))
+            before = max(before, now) if at == tau else now
+            self.most[name] = tau, before
+            if loss <= 0.95 * self.chance or name in self.warned:
+                continue
+            if now < self.part * before:
+                self._warn(name, f"fell from {before:.3f} to {now:.3f}", step, loss, tau)
+            elif known and now < floor:
+                self._warn(name, f"are as few as {now:.3f}", step, loss, tau)
+        return slots
+
+    def _warn(self, name: str, said: str, step: int, loss: float, tau: float) -> None:
+        self.warned.add(name)
+        text = (
+            f"{name}: slots per token {said} by step {step} while the loss, {loss:.2f}, is still "
+            f"at chance: its keys are falling together. Halve tau (now {tau:.3g}; .15 is safe), or "
+            "ramp it, and keep centre=True"
+        )
+        warnings.warn(CollapseWarning(text), stacklevel=3)
+
+
+# B streams, L tokens
+
+
+WARM = 3  # steps of a shape that are launched as they are, so that all kernels are built
+Update = Callable[[Tensor, Tensor], Tensor]
+
+
+class Graph:
+    """One captured step, the tensors it reads from, and what it leaves behind."""
+
+    def __init__(
+        self,
+        update: Update,
+        model: nn.Module,
+        tokens: Tensor,
+        targets: Tensor,
+        pool: Any,  # noqa: ANN401  (torch keeps the type to itself)
+    ) -> None:
+        self.tokens, self.targets = tokens.clone(), targets.clone()
+        self.graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph, pool=pool):
+            self.loss = update(self.tokens, self.targets)
+        layers = distinct_layers(model).values()
+        self.slots = [(layer, layer.slots_per_token) for layer in layers]
+
+    def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """The step on a batch of the same shape."""
+        self.tokens.copy_(tokens)
+        self.targets.copy_(targets)
+        self.graph.replay()
+        for layer, slots in self.slots:
+            layer.slots_per_token = slots
+        return self.loss
+
+
+class Captured:
+    """``update`` with (tokens, targets) on a GPU, captured once for each of their shapes.
+
+    What the step decides by Python (a schedule, a setting of a layer) is decided for good when its
+    shape is captured; what it reads from tensors (weights, tau, the rate) is read anew. A step that
+    cannot be captured is launched as it is, and that is told once; so is one of a model that is not
+    on a GPU.
+    """
+
+    def __init__(self, update: Update, model: nn.Module) -> None:
+        self.update, self.model = update, model
+        self.warmed: dict[tuple[int, ...], int] = {}
+        self.graphs: dict[tuple[int, ...], Graph] = {}
+        self.failed = False
+        where = next(model.parameters()).device
+        self.there = where.type == "cuda"
+        if self.there:
+            self.pool = torch.cuda.graph_pool_handle()
+            self.side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        else:
+            told = f"steps are run as they are: a graph needs a model on a GPU, this is on {where}"
+            warnings.warn(told, stacklevel=2)
+
+    def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """One step, and its loss."""
+        if not self.there:
+            return self.update(tokens, targets)
+        shape = tuple(tokens.shape)
+        if shape not in self.graphs:
+            if self.failed or self.warmed.setdefault(shape, 0) < WARM:
+                self.warmed[shape] = 1 + self.warmed.get(shape, 0)
+                return self._aside(tokens, targets)
+            try:
+                self.graphs[shape] = Graph(self.update, self.model, tokens, targets, self.pool)
+            except RuntimeError as wrong:
+                self.failed = True
+                warnings.warn(f"steps are launched, not captured: {wrong}", stacklevel=2)
+                return self._aside(tokens, targets)
+        return self.graphs[shape](tokens, targets)
+
+    def _aside(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        """On a stream of its own, as capturing asks for."""
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            loss = self.update(tokens, targets)
+        torch.cuda.current_stream().wait_stream(self.side)
+        return loss
+
+
+# B streams, L tokens
+
 
 SILENT = -100  # the target of a token at which nothing is asked
 

@@ -1,6 +1,4 @@
-"""Gated DeltaNet: a matrix state that forgets, and replaces what it holds under a key."""
-
-# B streams, L tokens, H heads, D key size, C value size, Q chunk, E channels
+"""Gated DeltaNet: a matrix state that corrects what it recalls."""
 
 from __future__ import annotations
 
@@ -13,6 +11,8 @@ from torch.nn import functional as fn
 
 from .mixer import Mixer, ShortConv, State, check_sizes, rms_norm, widened
 from .ssm import chunks, decays
+
+# B streams, L tokens, H heads, D key size, C value size, Q chunk, E channels
 
 
 def delta_scan(

@@ -1,4 +1,4 @@
-"""Weights of a model in one safetensors file: written whole, read back exactly, never a pickle."""
+"""Weights of a model in a safetensors file."""
 
 from __future__ import annotations
 
