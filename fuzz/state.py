@@ -50,8 +50,7 @@ def _good() -> bytes:
     parser.add_many(f"the user {name} logged in" for name in ("ann", "bob", "cas", "dee", "eve"))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state"
-        job = Job([_log(folder)], parser, state=path)
-        job.header = Header(r"(?P<time>\S+) ", ["time"])
+        job = Job([_log(folder)], parser, state=path, header=Header(r"(?P<time>\S+) ", ["time"]))
         _finish(job)
         return path.read_bytes()
 
@@ -66,7 +65,7 @@ def _log(folder: str) -> str:
 def _finish(job: Job) -> None:
     """Read what is left."""
     for batch in job:
-        job.take(batch)
+        job.parse(batch)
     job.save()
 
 
@@ -142,11 +141,11 @@ def target(data: bytes) -> None:
         parser.save(path)
         assert LogParser.load(path).templates() == before
         try:
-            job = Job([_log(folder)], parser, state=path)
+            job = Job([_log(folder)], parser, state=path, detect_header=True)
         except SnapshotError:
             return
         _finish(job)
-        _finish(Job([_log(folder)], LogParser.load(path), state=path))
+        _finish(Job([_log(folder)], LogParser.load(path), state=path, detect_header=True))
         assert parser.add("the user fay logged in").id == parser.match("the user fay logged in").id
 
 

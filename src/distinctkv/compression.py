@@ -17,7 +17,14 @@ from typing import Any
 
 from .extras import install
 
-MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    # pzstd writes a skippable frame before each frame.
+    **{bytes([number]) + b"*M\x18": "zstd" for number in range(0x50, 0x60)},
+}
 
 
 class SourceError(ValueError):

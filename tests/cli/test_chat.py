@@ -8,7 +8,7 @@ import pytest
 
 from distinctkv import snapshot
 from distinctkv.cli.chat import told
-from distinctkv.cli.kinds import TALK
+from distinctkv.cli.snapshots import TALK
 from distinctkv.logs import LogParser
 from tests.cli.conftest import WORDS
 

@@ -7,7 +7,7 @@ import pytest
 
 from distinctkv import snapshot
 from distinctkv.cli import chat_text, chat_turns
-from distinctkv.cli.kinds import TALK
+from distinctkv.cli.snapshots import TALK
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -11,8 +11,8 @@ from tests.cli.logs import log, objects, run, start
 # Saves come often and batches are small, so that a short log has many moments to be killed at.
 OFTEN = """
 from distinctkv.logs import job
-from distinctkv.cli import inputs
-job.LINES, job.LINES_PER_SLOT, inputs.CELL = 400, 0, 1 << 13
+from distinctkv.cli import parse
+job.LINES, job.LINES_PER_SLOT, parse.CHUNK = 400, 0, 1 << 13
 """
 N_LINES, N_KILLS = 40_000, 4
 

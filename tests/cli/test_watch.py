@@ -9,14 +9,10 @@ from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
-from matplotlib.figure import Figure
 from rich.console import Console
 
 from distinctkv.cli import main, watch
-from distinctkv.cli import report as watching
-from distinctkv.cli.view import View, spark
 from distinctkv.logs import LogParser
-from distinctkv.logs.history import Sample
 from distinctkv.logs.job import Job
 from distinctkv.policy import Concentration
 from tests.cli.logs import HASTE, log, objects, run, start
@@ -38,7 +34,7 @@ def path(tmp_path):
     return made
 
 
-def test_a_line_that_opens_a_template_is_told(path):
+def test_a_line_that_opens_a_template_is_an_alert(path):
     first, second = objects(alerts(path).stdout)
     assert (first["id"], first["template"], first["number"]) == (0, "door <*> opened", 1)
     assert second["line"] == "2024-05-01 10:00:07 WARN key lost"
@@ -47,11 +43,11 @@ def test_a_line_that_opens_a_template_is_told(path):
     assert second["time"].endswith("+00:00")
 
 
-def test_a_pipe_is_watched_too(path):
+def test_a_pipe_is_watched_too():
     assert [row["id"] for row in objects(alerts("-", content=LINES).stdout)] == [0, 1]
 
 
-def test_what_is_known_is_not_told_again(path, tmp_path):
+def test_a_known_template_is_no_alert(path, tmp_path):
     state = tmp_path / "app.state"
     alerts(path, "--state", state)
     with path.open("a") as file:
@@ -122,10 +118,12 @@ def test_alerts_come_as_the_file_grows(path, watcher):
     assert "lines: 5 in" in told
 
 
-def test_what_is_there_already_can_be_learnt_in_silence(path, watcher):
-    one = watcher(path, "--learn")
-    one.until(lambda: one.metrics()["distinctkv_lines_total"] == "4")
-    time.sleep(0.5)
+def test_the_metrics_follow_the_log_and_a_baseline_is_silent(path, watcher):
+    one = watcher(path, "--baseline")
+    one.until(lambda: one.metrics()["distinctkv_lines_total"] == "4.0")
+    found = one.metrics()
+    assert found["distinctkv_templates"] == found["distinctkv_templates_opened_total"] == "2.0"
+    assert found["distinctkv_budget_slots"] == "+Inf"
     with path.open("a") as file:
         file.write("2024-05-01 10:02:00 INFO bell rang\n")
     one.until(lambda: one.alerts)
@@ -136,11 +134,11 @@ def more(n_lines):
     return "".join(f"2024-05-01 10:03:00 INFO {'word ' * n}end\n" for n in range(n_lines))
 
 
-STRUCK = """
+KILLED = """
 from distinctkv.logs import job
 from distinctkv.cli import watch
 import os
-job.LINES, job.LINES_PER_SLOT, watch.CELL, save, left = 50, 0, 1 << 11, job.Job.save, [{saves}]
+job.LINES, job.LINES_PER_SLOT, watch.CHUNK, save, left = 50, 0, 1 << 11, job.Job.save, [{saves}]
 def doomed(self):
     save(self)
     left[0] -= 1
@@ -150,131 +148,78 @@ job.Job.save = doomed
 """
 
 
-@pytest.mark.parametrize("saves", [1, 2, 4])
-def test_what_was_being_learnt_at_a_kill_is_learnt_and_no_more(path, tmp_path, saves):
+@pytest.mark.parametrize("saves", [1, 4])
+def test_a_baseline_survives_a_kill(path, tmp_path, saves):
     path.write_text(LINES + more(300))
-    given = ["watch", "--no-follow", path, "--learn", "--state", tmp_path / "app.state"]
+    given = ["watch", "--no-follow", path, "--baseline", "--state", tmp_path / "app.state"]
     given += ["--header", r"\S+ \S+ \w+ "]
-    assert run(*given, before=STRUCK.format(saves=saves)).returncode == 9
+    assert run(*given, before=KILLED.format(saves=saves)).returncode == 9
     with path.open("a") as file:
         file.write("2024-05-01 10:02:00 INFO bell rang\n")
     rows = objects(run(*given).stdout)
     assert [(row["template"], row["number"]) for row in rows] == [("bell rang", 305)]
 
 
-def test_a_file_that_was_empty_when_learning_began_is_all_new(path, tmp_path):
-    path.write_text("")
-    given = [path, "--learn", "--state", tmp_path / "app.state"]
+BASELINES = {  # what is there when the baseline is taken, what is there later, alerts then
+    "an empty file": ("", LINES, [1, 4]),
+    "a longer file": (LINES, LINES + "2024-05-01 10:02:00 INFO bell rang\n", [5]),
+    "another file": (more(300), LINES, [301, 304]),
+    "a partial line": (
+        LINES + "2024-05-01 10:00:09 INFO half",
+        LINES + "2024-05-01 10:00:09 INFO half past nine\n2024-05-01 10:02:00 INFO bell rang\n",
+        [6],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BASELINES)
+def test_lines_after_the_baseline_are_alerts(path, tmp_path, case):
+    before, after, numbers = BASELINES[case]
+    given = [path, "--baseline", "--state", tmp_path / "app.state"]
+    path.write_text(before)
     assert alerts(*given).stdout == ""
-    path.write_text(LINES)
-    assert [row["number"] for row in objects(alerts(*given).stdout)] == [1, 4]
+    path.write_text(after)
+    assert [row["number"] for row in objects(alerts(*given).stdout)] == numbers
 
 
-def test_another_file_is_not_what_was_learnt(path, tmp_path):
-    path.write_text(more(300))
-    given = [path, "--learn", "--state", tmp_path / "app.state"]
-    assert alerts(*given).stdout == ""
-    path.write_text(LINES)
-    assert [row["number"] for row in objects(alerts(*given).stdout)] == [301, 304]
+def test_a_wrong_call_is_refused(path, tmp_path):
+    assert "regular file" in alerts("-", "--baseline", content=LINES).stderr
+    assert "no folder" in alerts(path, "--report", tmp_path / "none" / "page.html").stderr
 
 
-def test_a_line_that_had_begun_is_learnt(path, tmp_path):
-    path.write_text(LINES + "2024-05-01 10:00:09 INFO half")
-    given = [path, "--learn", "--state", tmp_path / "app.state"]
-    assert alerts(*given).stdout == ""
-    with path.open("a") as file:
-        file.write(" past nine\n2024-05-01 10:02:00 INFO bell rang\n")
-    assert [row["number"] for row in objects(alerts(*given).stdout)] == [6]
+def test_the_report_is_written_now_and_then_and_at_the_end(path, tmp_path, monkeypatch):
+    page, written = tmp_path / "page.html", []
+    write = watch.write_report
 
+    def noted(job, path):
+        written.append(job.parser.seen)
+        write(job, path)
 
-def test_the_metrics_follow_the_log(path, watcher):
-    one = watcher(path)
-    one.until(lambda: one.metrics()["distinctkv_lines_total"] == "4")
-    found = one.metrics()
-    assert found["distinctkv_templates"] == found["distinctkv_novelties_total"] == "2"
-    assert found["distinctkv_budget_slots"] == "+Inf"
-
-
-def test_a_report_is_one_page_that_needs_no_network(path, tmp_path):
-    page = tmp_path / "page.html"
-    assert alerts(path, "--report", page).exit_code == 0
-    text = page.read_text()
-    assert "door &lt;*&gt; opened" in text
-    assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/", "")
-    assert "<script" not in text
-
-
-def test_a_report_that_cannot_be_made_is_refused_before_the_work(path, tmp_path, monkeypatch):
-    answer = alerts(path, "--report", tmp_path / "none" / "page.html")
-    assert "there is no folder" in answer.stderr
-    monkeypatch.setattr("distinctkv.cli.reproduce.find_spec", lambda _: None)
-    answer = alerts(path, "--report", tmp_path / "page.html")
-    assert "pip install 'distinctkv[report]'" in answer.stderr
-    assert answer.exit_code == 1
-
-
-def test_the_report_is_written_while_it_goes_on(path, tmp_path, monkeypatch):
-    written = []
     monkeypatch.setattr(watch, "REPORT", -1.0)
-    monkeypatch.setattr(watch, "write", lambda job, *_: written.append(job.parser.seen))
-    alerts(path, "--report", tmp_path / "page.html")
+    monkeypatch.setattr(watch, "write_report", noted)
+    assert alerts(path, "--report", page).exit_code == 0
     assert len(written) > 1
+    assert "door &lt;*&gt; opened" in page.read_text()
 
 
 def test_a_terminal_shows_the_view(path):
     shown, status = on_terminal("watch", "--no-follow", path)
     assert status == 0
-    for said in ("new templates", "frequent templates", "door <*> opened", "temperature", "75.0%"):
-        assert said in shown
+    for part in ("new templates", "frequent templates", "door <*> opened", "temperature", "75.0%"):
+        assert part in shown
 
 
-def test_the_view_fits_its_terminal(tmp_path, seed):
+@pytest.mark.parametrize(("width", "height"), [(60, 20), (160, 50)])
+def test_the_view_fits_its_terminal(tmp_path, seed, width, height):
     path = tmp_path / "app.log"
     path.write_text(log(3000, seed))
-    for width, height in ((60, 20), (100, 30), (160, 50)):
-        out = io.StringIO()
-        console = Console(file=out, width=width, height=height)
-        job = Job([str(path)], LogParser(Concentration.surprise(0.3, 9, 90)))
-        with View(job, console) as view:
-            for found in watch.watched(job):
-                view.show(found)
-        console.file = last = io.StringIO()
-        console.print(view)
-        lines = last.getvalue().splitlines()
-        assert len(lines) <= height
-        assert max(map(len, lines)) <= width
-        assert f"{job.parser.seen:,} lines" in last.getvalue()
-
-
-def test_bars_show_the_whole_range():
-    assert spark([0.0, 0.5, 1.0], 1.0) == "▁▅█"
-    assert spark([]) == ""
-    assert spark([0, 0]) == "▁▁"
-
-
-@pytest.mark.parametrize("width", [60, 70, 100])
-def test_sparklines_show_the_newest(tmp_path, seed, width):
-    path = tmp_path / "a-name-that-is-longer-than-the-place-it-has-on-a-narrow-terminal.log"
-    path.write_text(log(3000, seed))
-    job = Job([str(path)], LogParser())
-    with View(job, Console(file=io.StringIO(), width=width, height=40)) as view:
-        for found in watch.watched(job):
-            view.show(found)
-    job.history.samples[:] = [one._replace(slots=0) for one in job.history.samples]
-    console = Console(file=io.StringIO(), width=width, height=40)
-    console.print(view)
-    [row] = [line for line in console.file.getvalue().splitlines() if line.startswith("slots")]
-    assert row.rstrip().endswith("▁█")
-
-
-def test_the_drawn_templates_do_not_fall_at_the_end(tmp_path):
-    rises = [Sample(lines, 9, 9, 9, None, 0.0) for lines in (1, 2)]
-    axes = Figure().subplots()
-    watching.slots(axes, [*rises, Sample(3, 9, 4, 9, None, 0.0)])
-    assert [*axes.lines[1].get_ydata()] == [9, 9]
-
-
-def test_the_report_says_that_templates_part(path, tmp_path):
-    page = tmp_path / "page.html"
-    alerts(path, "--report", page)
-    assert "templates opened or parted off" in page.read_text()
+    console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True)
+    job = Job([str(path)], LogParser(Concentration.surprise(0.3, 9, 90)), detect_header=True)
+    with watch.live_view(job, console) as show:
+        for batch in job:
+            show([*job.alerts(batch)])
+    console.file = last = io.StringIO()
+    console.print(watch.terminal_view(job, 7.0, [], job.templates(), height))
+    lines = last.getvalue().splitlines()
+    assert len(lines) <= height
+    assert "3,000 lines" in last.getvalue()

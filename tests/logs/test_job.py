@@ -1,15 +1,18 @@
-"""A job guesses the header, counts, and saves when it should."""
+"""A job detects the header, resumes, saves when it should, and knows when lines were logged."""
 
 import gzip
+import itertools
 import math
 import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distinctkv import SnapshotError
 from distinctkv.logs import LogParser, job
-from distinctkv.logs.job import Job
-from distinctkv.logs.novelties import novelties
+from distinctkv.logs.headers import Header
+from distinctkv.logs.job import EVICTED, SAMPLES, Job, SeenTimes
 
 LINES = [f"2024-05-01 10:{n // 60:02}:{n % 60:02} INFO door {n} opened" for n in range(3000)]
 TEXT = "".join(f"{line}\n" for line in LINES)
@@ -22,65 +25,62 @@ def path(tmp_path):
     return made
 
 
-def new(*paths, parser=None, guessing=True, **given):
-    made = Job([*map(str, paths)], LogParser() if parser is None else parser, **given)
-    made.guessing = guessing
-    return made
+def new(*paths, state=None, chunk_size=1 << 12, **given):
+    parser = LogParser.load(state) if state is not None and state.exists() else LogParser()
+    given = {"detect_header": True} | given
+    return Job([*map(str, paths)], parser, state=state, chunk_size=chunk_size, **given)
 
 
 def done(made):
     for batch in made:
-        made.take(batch)
+        made.parse(batch)
     made.save()
     return made
 
 
-def test_the_header_is_guessed_before_the_first_line_is_parsed(path):
-    made = done(new(path, cell=1 << 12))
+def test_the_header_is_detected_before_the_first_line_is_parsed(path):
+    made = done(new(path))
     assert made.header.fields == ("time", "level")
-    assert [row.template for row in made.parser.templates()] == ["door <*> opened"]
-    assert made.tally.headerless == 0
+    assert [row.template for row in made.templates()] == ["door <*> opened"]
+    assert made.without_header == 0
 
 
 def test_the_header_is_kept_in_the_state(path, tmp_path):
     state = tmp_path / "app.state"
     pattern = done(new(path, state=state)).header.pattern
-    again = new(path, parser=LogParser.load(state), guessing=False)
+    again = new(path, state=state)
     assert again.header.pattern == pattern
     assert done(again).parser.seen == len(LINES)
+    with pytest.raises(SnapshotError, match="was begun with the header time, level"):
+        new(path, state=state, detect_header=False, header=Header(r"\S+ "))
+    with pytest.raises(SnapshotError, match="was begun"):
+        new(path, state=state, detect_header=False)
 
 
 def test_a_batch_knows_its_place_in_the_log(path):
-    starts = []
-    made = new(path, cell=1 << 12, guessing=False)
+    made = new(path, detect_header=False)
+    starts = set()
     for batch in made:
-        if batch.lines:
-            assert batch.lines[0] == LINES[batch.start]
-        starts.append(batch.start)
-        made.take(batch)
-    assert len(set(starts)) > 10
+        assert batch.lines[:1] == LINES[batch.start : batch.start + 1][: len(batch.lines)]
+        starts.add(batch.start)
+        made.parse(batch)
+    assert len(starts) > 10
 
 
 def test_it_saves_after_so_many_lines(path, tmp_path, monkeypatch):
-    state, saves = tmp_path / "app.state", []
+    state, saves = tmp_path / "app.state", [0]
     monkeypatch.setattr(job, "LINES", 1000)
-    made = new(path, state=state, cell=1 << 12)
+    made = new(path, state=state)
     for batch in made:
-        made.take(batch)
-        if state.exists() and (not saves or LogParser.load(state).seen != saves[-1]):
+        made.parse(batch)
+        if state.exists() and LogParser.load(state).seen != saves[-1]:
             saves.append(LogParser.load(state).seen)
-    assert len(saves) == 2
-    assert all(after - before >= 1000 for before, after in zip([0, *saves], saves, strict=False))
-
-
-def test_without_a_state_nothing_is_written(path, tmp_path):
-    done(new(path))
-    assert [found.name for found in tmp_path.iterdir()] == ["app.log"]
+    assert len(saves) == 3
+    assert all(after - before >= 1000 for before, after in itertools.pairwise(saves))
 
 
 def test_it_stops_when_asked_and_gives_what_it_holds(path):
-    made = new(path, cell=1 << 12, stop=lambda: True)
-    [batch] = made
+    [batch] = new(path, stop=lambda: True)
     assert 0 < len(batch.lines) < job.SAMPLE
     assert batch.messages[0] == "door 0 opened"
 
@@ -98,16 +98,15 @@ def test_a_slow_pipe_does_not_wait_for_a_thousand_lines(monkeypatch):
     assert next(looks, None) is not None
 
 
-def test_new_templates_are_given_with_their_line(path, tmp_path):
+def test_a_new_template_is_an_alert(path):
     with path.open("a") as file:
         file.write("2024-05-02 09:00:00 WARN key lost\n")
     made = new(path)
-    first, second = [found for batch in made for found in novelties(made, batch)]
+    first, second = [alert for batch in made for alert in made.alerts(batch)]
     assert (first.number, first.template) == (1, "door <*> opened")
     assert (second.number, second.logged) == (3001, "2024-05-02 09:00:00")
     assert second.line == "2024-05-02 09:00:00 WARN key lost"
-    assert made.history.samples[-1].opened == 2
-    assert made.sightings.time(3000) == "2024-05-02 09:00:00"
+    assert 0 < second.novelty <= 1
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
@@ -116,68 +115,104 @@ def test_a_line_that_was_half_written_is_one_line(tmp_path, pack):
     content = TEXT.encode()
     for end in (content[: len(content) // 2 - 3], content[:-1], content):
         path.write_bytes(pack(end))
-        parser = LogParser.load(state) if state.exists() else LogParser()
-        made = done(new(path, parser=parser, state=state, guessing=not state.exists()))
+        made = done(new(path, state=state))
         assert made.parser.seen == end.count(b"\n") + (not end.endswith(b"\n"))
-    assert LogParser.load(state).seen == len(LINES)
-    assert [(row.template, row.count) for row in made.parser.templates()] == [
+    assert LogParser.load(state).seen == made.counts.lines == len(LINES)
+    assert [(row.template, row.count) for row in made.templates()] == [
         ("door <*> opened", len(LINES))
     ]
 
 
-def test_an_archive_that_was_cut_short_is_taken_up_when_it_is_whole(tmp_path):
+def test_an_archive_that_was_cut_short_is_resumed_when_it_is_complete(tmp_path):
     path, state = tmp_path / "app.gz", tmp_path / "app.state"
     packed = gzip.compress(TEXT.encode())
     path.write_bytes(packed[: len(packed) // 2])
-    half = done(new(path, state=state))
-    assert 0 < half.parser.seen < len(LINES)
+    assert 0 < done(new(path, state=state)).parser.seen < len(LINES)
     path.write_bytes(packed)
-    made = done(new(path, parser=LogParser.load(state), state=state, guessing=False))
-    assert [row.count for row in made.parser.templates()] == [len(LINES)]
+    assert [row.count for row in done(new(path, state=state)).templates()] == [len(LINES)]
 
 
-def test_what_is_half_written_is_counted_after_the_other_files(path, tmp_path):
+def test_a_partial_line_is_counted_after_the_other_files(path, tmp_path):
     first, state = tmp_path / "first.log", tmp_path / "app.state"
     first.write_text(TEXT[:-1])
-    made = done(new(first, path, state=state))
-    assert (made.parser.seen, made.tally.unended) == (2 * len(LINES), 1)
+    assert done(new(first, path, state=state)).parser.seen == 2 * len(LINES)
     assert LogParser.load(state).seen == 2 * len(LINES) - 1
 
 
-def test_the_rest_of_the_note_is_left_alone(path, tmp_path):
+def test_other_keys_of_the_note_are_left_alone(path, tmp_path):
     parser, state = LogParser(), tmp_path / "app.state"
     parser.note = {"mine": 1}
-    done(new(path, parser=parser, state=state))
-    note = LogParser.load(state).note
-    assert note.pop("mine") == 1
-    assert [*note] == [job.NOTE]
+    parser.save(state)
+    done(new(path, state=state))
+    assert LogParser.load(state).note["mine"] == 1
 
 
 SPOILT = [
     7,
-    {"tally": {}},
-    {"tally": {"lines": "x"}},
-    {"tally": {"lines": -1}},
-    {"history": [[1, 2, 3, "x", None, 0.5]]},
-    {"history": [[1, 2, 3, 4, None, math.nan]]},
+    {"counts": {}},
+    {"counts": {"lines": "x"}},
     {"header": ["(", []]},
-    {"header": [7, []]},
-    {"header": ["a{99999999999999999999}", []]},
-    {"places": 7},
-    {"places": [[1024, "x", 1, -1, "x"]]},
-    {"places": [[1024, "x", 1, 10**20, "x"]]},
-    {"sightings": {"first": [[0, 0, "9:00"]], "last": [], "coarse": [], "time": ""}},
-    {"sightings": {"first": [], "last": [], "coarse": [[0, 7]], "time": ""}},
-    {"learn": [1024, "x", 1, -1, ""]},
+    {"positions": 7},
+    {"positions": [[1, 1, 1024, "x", -1, "x"]]},
+    {"positions": [[1, 1, 1024, "x", math.nan, "x"]]},
+    {"times": {"rows": [[0, 0, "9:00"]], "samples": [], "step": 1, "now": ""}},
+    {"baseline": [1, 2]},
 ]
 
 
 @pytest.mark.parametrize("spoilt", SPOILT, ids=repr)
-def test_a_note_that_makes_no_sense_is_refused(path, tmp_path, spoilt):
-    state = tmp_path / "app.state"
-    done(new(path, state=state))
-    parser = LogParser.load(state)
-    whole = isinstance(spoilt, dict) and spoilt != {"tally": {}}
-    parser.note[job.NOTE] = {**parser.note[job.NOTE], **spoilt} if whole else spoilt
-    with pytest.raises(SnapshotError, match="does not say how far it was"):
-        new(path, parser=parser, state=state)
+def test_a_note_that_makes_no_sense_is_refused(path, spoilt):
+    parser = LogParser()
+    done(Job([str(path)], parser))
+    good = parser.note[job.NOTE]
+    parser.note[job.NOTE] = {**good, **spoilt} if spoilt != 7 else spoilt
+    if spoilt == {"counts": {}}:
+        del parser.note[job.NOTE]["times"]
+    with pytest.raises(SnapshotError, match="does not say how far"):
+        Job([str(path)], parser)
+
+
+# Batches of lines: an id and a time, or none.
+BATCHES = st.lists(
+    st.lists(st.tuples(st.integers(EVICTED, 5), st.none() | st.integers(0, 9)), max_size=9),
+    max_size=9,
+)
+
+
+@given(BATCHES)
+def test_first_and_last_lines_have_their_time(batches):
+    seen, lines, now = SeenTimes(), [], ""
+    for batch in batches:
+        times = [None if time is None else str(time) for _, time in batch]
+        seen.note(len(lines), [number for number, _ in batch], times)
+        for (number, _), time in zip(batch, times, strict=True):
+            now = time or now
+            lines.append((number, now))
+        seen = SeenTimes.restore(seen.state())
+    time = seen.lookup()
+    for number in {number for number, _ in lines} - {EVICTED}:
+        places = [place for place, line in enumerate(lines) if line[0] == number]
+        for place in (places[0], places[-1]):
+            assert time(place) == lines[place][1]
+
+
+@given(st.integers(0, 9), st.lists(st.integers(0, 3000), min_size=1, max_size=9))
+def test_times_do_not_depend_on_how_lines_are_batched(start, sizes):
+    whole, parts = SeenTimes(), SeenTimes()
+    times = [str(n) for n in range(sum(sizes))]
+    whole.note(start, [0] * len(times), times)
+    done = 0
+    for size in sizes:
+        parts.note(start + done, [0] * size, times[done : done + size])
+        done += size
+    assert whole.state() == parts.state()
+
+
+def test_memory_for_times_is_bounded():
+    seen = SeenTimes()
+    for number in range(20):
+        seen.note(1000 * number, [*range(1000 * number, 1000 * number + 1000)], ["9:00"] * 1000)
+        seen.prune(1, lambda one: 0 if one % 2 else None)
+    state = seen.state()
+    assert len(state["samples"]) <= SAMPLES
+    assert len(state["rows"]) <= job.SPARE + 1004

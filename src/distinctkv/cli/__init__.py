@@ -1,11 +1,11 @@
-"""The command line. Only click is imported here; a command brings in what it needs."""
+"""The command line. Only click is imported here; a command imports what it needs."""
 
 from __future__ import annotations
 
 import click
 
 from .. import __version__
-from . import chat, dedup, info, merge, parse, watch
+from . import chat, dedup, parse, snapshots, watch
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -14,5 +14,12 @@ def main() -> None:
     """A key-value memory that keeps distinct items, not tokens."""
 
 
-for part in (parse, watch, dedup, info, merge, chat):
-    main.add_command(part.command)
+for part in (
+    parse.command,
+    watch.command,
+    dedup.command,
+    snapshots.info,
+    snapshots.merge,
+    chat.command,
+):
+    main.add_command(part)

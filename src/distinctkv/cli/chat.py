@@ -18,7 +18,7 @@ from . import chat_model, chat_text, chat_turns
 from .chat_progress import status
 from .chat_sizes import BUDGET, KEPT, THRESHOLD
 from .io import lock_state, standard_output
-from .kinds import TALK, kind_of
+from .snapshots import TALK, read_kind
 
 if TYPE_CHECKING:
     from ..hf.talk import Talk
@@ -198,7 +198,7 @@ def _check_state(path: Path) -> None:
     from ..snapshot import SnapshotError
 
     try:
-        kind = f"it holds a {kind_of(path)[0]}"
+        kind = f"it holds a {read_kind(path)[0]}"
     except SnapshotError:
         kind = "it is another kind of file, or damaged"
     if kind != f"it holds a {TALK}":

@@ -13,6 +13,7 @@ from .chat_progress import size
 
 ODD = "\ufffd"  # stands for bytes that are no text
 FEW = 0.1  # of the characters, up to which a file is still a text
+PIECE = 1 << 20  # bytes read at once
 LARGE = 10_000_000  # bytes of text from which the memory that its tokens take is told
 TIMES = 200  # bytes that a tokenizer needs for a byte of a log; 150 for one of a novel
 
@@ -43,27 +44,30 @@ def context(path: Path) -> str:
 
 def _content(path: Path) -> tuple[bytes, str]:
     """The bytes of a text, unpacked, and what damage there is; its size is told before."""
-    from ..logs.sources import Source
-    from ..logs.unpacking import PIECE, SourceError
+    from ..compression import SourceError, open_compressed
 
     if str(path) == "-":
         raise _wrong("questions come on standard input; name a file")
     if not path.exists():
         raise _wrong(f"there is no file {path}")
+    content, damage = bytearray(), ""
     try:
-        source = Source(str(path))
-    except SourceError as error:
-        raise _wrong(str(error)) from error
-    packed = "" if source.plain else f", {source.kind}"
-    bulk = "" if source.size is None else f": {size(source.size)}{packed}"
-    click.echo(f"reading {path}{bulk}", err=True)
-    head = source.fill(PIECE)
-    if head[257:262] == b"ustar":
-        source.close()
-        raise _wrong(f"{path} is a tar archive, no text; unpack it and name a file in it")
-    content = head + b"".join(iter(lambda: source.read(PIECE), b""))
-    source.close()
-    return content, source.damage
+        with open_compressed(path) as file:
+            packed = f", {file.compression}" if file.compression else ""
+            bulk = f": {size(path.stat().st_size)}{packed}" if path.is_file() else ""
+            click.echo(f"reading {path}{bulk}", err=True)
+            try:
+                while data := file.read(PIECE):
+                    content += data
+                    if content[257:262] == b"ustar":
+                        raise _wrong(
+                            f"{path} is a tar archive, no text; unpack it and name a file in it"
+                        )
+            except (SourceError, EOFError) as error:
+                damage = str(error)
+    except (OSError, ImportError) as error:
+        raise _wrong(f"cannot read {path}: {error}") from error
+    return bytes(content), damage
 
 
 def typed() -> bool:

@@ -1,141 +1,140 @@
-"""What ``distinctkv watch`` saw, on one HTML page."""
+"""The HTML page of ``distinctkv watch --report``: the templates of a log, the newest first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+import base64
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING
 
-import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-from reproduction.report import svg
-from reproduction.report.picture import Picture
-
-from .. import __version__, snapshot
-from ..logs.history import Sample
-from ..logs.job import Job
-from ..logs.listing import listing
-from ..logs.novelties import Novelty
-from ..logs.splitting import ODD
+from .. import __version__
 from .io import visible
 
-BINS = 48  # bars of the timeline
-ROWS = 1000  # templates in the table
+if TYPE_CHECKING:
+    from ..logs.job import Job, TemplateRow
+
+ROWS = 1000  # templates on the page
+BINS = 60  # bars of the time line
+ROW = Template(
+    '<tr><td class="line">$template$example</td><td class="n">$count</td>'
+    "<td><svg viewBox='0 0 100 8' preserveAspectRatio='none' aria-hidden='true'>"
+    "<rect x='$left' y='2' width='$width' height='4'/></svg>"
+    "<small>$first<br>$last</small></td></tr>"
+)
+FORMATS = (  # what is put before a time, and its format
+    ("2000 ", "%Y %b %d %H:%M:%S"),
+    ("", "%y%m%d %H%M%S"),
+    ("", "%d/%b/%Y:%H:%M:%S %z"),
+    ("", "%a %b %d %H:%M:%S %Y"),
+)
 
 
-def render(job: Job, newest: Sequence[Novelty]) -> str:
-    """The page as text."""
-    environment = Environment(
-        loader=PackageLoader("distinctkv", "cli"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["visible"] = visible
-    rows = listing(job)
-    return environment.get_template("report.html").render(
-        name=", ".join(job.feed.names),
-        facts=facts(job),
-        pictures=pictures([*job.history.samples, Sample.of(job.parser)]),
-        rows=rows[:ROWS],
-        n_more=max(0, len(rows) - ROWS),
-        newest=[*newest][::-1],
-        timed=any(row.first_time for row in rows),
+def render(job: Job) -> str:
+    """The page as text; it is one file and loads nothing."""
+    rows = sorted(job.templates(), key=lambda row: -row.first_line)
+    axis = time_axis(rows, job.parser.seen)
+    page = Template(files(__package__).joinpath("report.html").read_text("utf-8"))
+    script = re.search(r"<script>(.*?)</script>", page.template, re.DOTALL)
+    digest = sha256(script[1].encode()).digest() if script else b""
+    return page.substitute(
+        script=base64.b64encode(digest).decode(),
+        name=_text(", ".join(job.source.names)),
+        lines=f"{job.parser.seen:,}",
+        templates=f"{len(rows):,}",
+        bars=_bars([axis(row)[0] for row in rows]),
+        begin=_seen(rows, last=False),
+        end=_seen(rows, last=True),
+        rows="\n".join(_row(row, *axis(row)) for row in rows[:ROWS]),
+        more=f"{len(rows) - ROWS:,} older templates are not shown." if len(rows) > ROWS else "",
         version=__version__,
     )
 
 
-def write(job: Job, newest: Sequence[Novelty], path: Path) -> None:
-    """The page as a file, whole or not at all."""
-    snapshot.replace(path, render(job, newest).encode())
+def time_axis(
+    rows: Sequence[TemplateRow], n_lines: int
+) -> Callable[[TemplateRow], tuple[float, float]]:
+    """Where a template begins and ends on the axis, 0 to 1; by line if times cannot be read.
+
+    Times in a format that is not known, or not in order, place a template by its lines.
+    """
+    spans = {row.id: (parse_time(row.first_time), parse_time(row.last_time)) for row in rows}
+    times = [time for span in spans.values() for time in span if time is not None]
+    begin, end = min(times, default=0.0), max(times, default=0.0)
+    timed = end > begin and len(times) == 2 * len(spans)
+
+    def place(row: TemplateRow) -> tuple[float, float]:
+        first, last = spans[row.id]
+        if timed and first is not None and last is not None and first <= last:
+            return (first - begin) / (end - begin), (last - begin) / (end - begin)
+        return (row.first_line - 1) / max(1, n_lines), row.last_line / max(1, n_lines)
+
+    return place
 
 
-def facts(job: Job) -> Mapping[str, str]:
-    """What there is to say in numbers."""
-    now = Sample.of(job.parser)
-    header = ", ".join(job.header.fields) or job.header.pattern if job.header else "none"
-    return {
-        "lines": f"{now.lines:,}",
-        "templates": f"{now.templates:,}",
-        "templates opened or parted off": f"{now.opened:,}",
-        "slots": f"{now.slots:,}",
-        "budget": "no limit" if now.budget is None else f"{now.budget:,.0f} slots",
-        "temperature": f"{now.temperature:.3f}",
-        "header": header,
-        **{f"lines {ODD[name]}": f"{n:,}" for name, n in job.tally.odd().items() if n},
-    }
+def parse_time(text: str) -> float | None:
+    """Seconds since 1970 of a time in a common format; UTC if it does not say.
+
+    >>> parse_time("2024-05-01 10:00:00,500") - parse_time("2024-05-01T10:00:00Z")
+    0.5
+    >>> parse_time("yesterday")
+    """
+    if re.fullmatch(r"\d{10}(\.\d+)?", text):
+        return float(text)
+    try:
+        time = datetime.fromisoformat(text.replace(",", ".").replace("/", "-"))
+    except ValueError:
+        for before, form in FORMATS:
+            with suppress(ValueError):
+                time = datetime.strptime(before + text, form)
+                break
+        else:
+            return None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
-def pictures(samples: Sequence[Sample]) -> tuple[Picture, ...]:
-    """When templates opened, and what was held."""
-    last = samples[-1]
-    return (
-        Picture(
-            "novelty",
-            "New templates along the log. A burst far from the start is worth a look.",
-            f"Templates opened against lines: {last.opened:,} in {last.lines:,} lines.",
-            lambda axes: novelty(axes, samples),
-            (6.2, 3.4),
-        ),
-        Picture(
-            "slots",
-            "Slots along the log: templates, and the words seen in them. Dashed: the budget, where "
-            "there is one. Templates as they were held then; some turn out to be one in the end.",
-            f"Slots against lines: {last.slots:,} slots, {last.templates:,} templates at the end.",
-            lambda axes: slots(axes, samples),
-            (6.2, 3.4),
-        ),
+def _bars(places: Sequence[float]) -> str:
+    """Templates that appeared in each part of the axis, as bars of an SVG."""
+    counts = [0] * BINS
+    for place in places:
+        counts[min(BINS - 1, int(place * BINS))] += 1
+    top = max(1, *counts)
+    return "".join(
+        f"<rect x='{number}' y='{40 - 40 * count / top:.2f}' width='.9' "
+        f"height='{40 * count / top:.2f}'><title>{count} new</title></rect>"
+        for number, count in enumerate(counts)
+        if count
     )
 
 
-def novelty(axes: Axes, samples: Sequence[Sample]) -> None:
-    """Templates opened in each of equal parts of the log."""
-    edges, counts = bins(samples)
-    width = edges[1] - edges[0]
-    axes.bar(edges[:-1], counts, width=0.86 * width, align="edge", color=svg.COLOURS["cache"])
-    axes.set_ylabel(f"new templates per {width:,.0f} lines")
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    _dress(axes, samples)
+def _row(row: TemplateRow, first: float, last: float) -> str:
+    example = row.examples[0] if row.examples[0].split() != row.template.split() else ""
+    return ROW.substitute(
+        template=_text(row.template) or "(empty)",
+        example=f"<small>{_text(example)}</small>" if example else "",
+        count=f"{row.count:,}",
+        left=f"{100 * first:.2f}",
+        width=f"{max(1.0, 100 * (last - first)):.2f}",
+        first=_text(row.first_time) or f"line {row.first_line:,}",
+        last=_text(row.last_time) or f"line {row.last_line:,}",
+    )
 
 
-def bins(samples: Sequence[Sample]) -> tuple[list[float], list[int]]:
-    """Edges of equal parts of the lines, and the templates opened between them.
-
-    >>> rises = ((0, 0), (24, 7), (48, 9))
-    >>> edges, counts = bins([Sample(lines, opened, 0, 0, None, 0.0) for lines, opened in rises])
-    >>> edges[:3], counts[22:25], counts[-1]
-    ([0.0, 1.0, 2.0], [0, 7, 0], 2)
-    """
-    lines = [0, *(one.lines for one in samples)]
-    opened = [0, *(one.opened for one in samples)]
-    edges = np.linspace(0, max(1, lines[-1]), BINS + 1)
-    last = np.searchsorted(lines, edges[1:], side="right") - 1
-    return edges.tolist(), np.diff([opened[place] for place in last], prepend=0).tolist()
+def _seen(rows: Sequence[TemplateRow], *, last: bool) -> str:
+    """The label of the beginning or the end of the axis."""
+    if not rows:
+        return ""
+    if last:
+        row = max(rows, key=lambda row: row.last_line)
+        return _text(row.last_time) or f"line {row.last_line:,}"
+    row = min(rows, key=lambda row: row.first_line)
+    return _text(row.first_time) or f"line {row.first_line:,}"
 
 
-def slots(axes: Axes, samples: Sequence[Sample]) -> None:
-    """Slots, templates and the budget after each number of lines."""
-    lines = [one.lines for one in samples]
-    colours = svg.COLOURS
-    axes.plot(lines, [one.slots for one in samples], color=colours["cache"], label="slots", lw=2)
-    # The last sample is of templates that were worked out anew: it would fall off the others.
-    held = [(one.lines, one.templates) for one in samples[:-1] or samples]
-    axes.plot(*zip(*held, strict=True), color=colours["paper"], label="templates")
-    granted = [(one.lines, one.budget) for one in samples if one.budget is not None]
-    if granted:
-        axes.plot(*zip(*granted, strict=True), "--", color=colours["cache"], lw=1.2, label="budget")
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, loc="best", fontsize=9)
-    _dress(axes, samples)
-
-
-def _dress(axes: Axes, samples: Sequence[Sample]) -> None:
-    axes.set_xlim(0, max(1, samples[-1].lines))
-    axes.set_xlabel("lines")
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-    axes.grid(axis="y", linewidth=0.6)
-    axes.set_axisbelow(True)
+def _text(text: str) -> str:
+    return escape(visible(text))

@@ -1,42 +1,47 @@
-"""``distinctkv watch``: what is new in a log, as it comes."""
+"""``distinctkv watch``: new templates in a log, as it grows."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import TYPE_CHECKING
 
 import click
 
-from . import inputs
-from .io import Stop, file_errors, input_paths, lock_state, standard_output
+from .io import Stop, file_errors, input_paths, lock_state, standard_output, visible
+from .parse import open_job, print_summary, serve_metrics, shared_options, template_text
 
 if TYPE_CHECKING:
-    from ..logs.job import Job
-    from ..logs.novelties import Novelty
+    from rich.console import Console, RenderableType
+    from rich.table import Table
 
-CELL = 1 << 16  # bytes parsed between two looks at the clock
-NEWEST = 200  # new templates that the report lists
+    from ..logs.job import Alert, Job, TemplateRow
+
+CHUNK = 1 << 16  # bytes parsed between two looks at the clock
 REPORT = 60.0  # seconds between two writings of the report
+REFRESH = 0.25  # seconds between two drawings of the view
+WINDOW = 5.0  # seconds that the rate is an average over
 PAGE = click.Path(dir_okay=False, writable=True, path_type=Path)
+Show = Callable[[Sequence["Alert"]], None]
 
 
-@click.command("watch", short_help="Show a log as it grows, and what is new in it.")
+@click.command("watch", short_help="Show a log as it grows, and the new templates in it.")
 @click.argument("file", metavar="[FILE|-]", required=False)
 @click.option("--alert", is_flag=True, help="Print new templates only, one JSON object per line.")
-@click.option("--learn", is_flag=True, help="What is in the file already is not new.")
+@click.option("--baseline", is_flag=True, help="No alerts for lines that are in the file already.")
 @click.option("--follow/--no-follow", default=True, help="Wait for more at the end (default).")
-@click.option("--report", type=PAGE, metavar="PATH", help="Write what was seen to an HTML page.")
-@inputs.shared
+@click.option("--report", type=PAGE, metavar="PATH", help="Write an HTML page of the templates.")
+@shared_options
 def command(
     file: str | None,
     alert: bool,
-    learn: bool,
+    baseline: bool,
     follow: bool,
     report: Path | None,
     header: str,
@@ -45,79 +50,134 @@ def command(
     gain: float | None,
     metrics: int | None,
 ) -> None:
-    """Show a log as it grows: new templates, rate, temperature, slots.
+    """Show a log as it grows: new templates, frequent templates, rate.
 
-    Follows a file through log rotation, or reads what comes through a pipe. If the output is not a
-    terminal, it prints what --alert prints. Ctrl-C ends it.
+    Follows a file through log rotation, or reads a pipe. If the output is not a terminal, prints
+    what --alert prints. Ctrl-C ends it and saves the state.
     """
-    from ..logs.listing import listing
-    from . import telling
-    from .view import View
-
-    _check(report)
+    if report and not report.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {report.parent}", param_hint="--report")
     start = perf_counter()
-    newest: deque[Novelty] = deque(maxlen=NEWEST)
     paths = input_paths([file] if file else [])
+    if baseline and not os.path.isfile(paths[0]):
+        raise click.BadParameter("needs a regular file", param_hint="--baseline")
     with Stop() as stop, standard_output(), file_errors(), lock_state(state):
-        job = inputs.begin(paths, header, state, budget, gain, follow=follow, stop=stop, cell=CELL)
+        job = open_job(paths, header, state, budget, gain, follow=follow, stop=stop, chunk=CHUNK)
         before, due = job.parser.seen, monotonic() + REPORT
-        screen = View(job) if sys.stdout.isatty() and not alert else Alerts()
-        with inputs.served(job, metrics) as publish, screen:
-            if learn:
-                job.learn()
-            for found in watched(job):
-                newest.extend(found)
-                screen.show(found)
+        view = live_view(job) if sys.stdout.isatty() and not alert else alert_lines()
+        with serve_metrics(job, metrics) as publish, view as show:
+            if baseline:
+                job.set_baseline()
+            for batch in job:
+                show([*job.alerts(batch)])
                 publish()
                 if report and monotonic() > due:
-                    write(job, newest, report)
+                    write_report(job, report)
                     due = monotonic() + REPORT
         job.save()
-    if report:
-        write(job, newest, report)
-    telling.say(job, len(listing(job)), job.parser.seen - before, perf_counter() - start)
-    sys.exit(stop.status or int(bool(job.feed.damages)))
+        if report:
+            write_report(job, report)
+        n_lines, seconds = job.parser.seen - before, perf_counter() - start
+        print_summary(job, len(job.templates()), n_lines, seconds)
+    sys.exit(stop.status or int(bool(job.source.damages)))
 
 
-def watched(job: Job) -> Iterator[list[Novelty]]:
-    """What is new in each batch; lines that were there when learning began are not."""
-    from ..logs.novelties import novelties
-
-    for batch in job:
-        found = [*novelties(job, batch)]
-        yield [novelty for novelty in found if novelty.number > job.silent]
-
-
-class Alerts(AbstractContextManager["Alerts"]):
-    """New templates for another program."""
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is held open."""
-
-    def show(self, found: Sequence[Novelty]) -> None:
-        """Print them, and let them go at once."""
-        for novelty in found:
-            sys.stdout.write(json.dumps(novelty._asdict(), ensure_ascii=False) + "\n")
-        if found:
-            sys.stdout.flush()
-
-
-def write(job: Job, newest: Sequence[Novelty], path: Path) -> None:
-    """Write the report."""
-    from .report import write as write_page
+def write_report(job: Job, path: Path) -> None:
+    """Write the page, atomically."""
+    from .. import snapshot
+    from .report import render
 
     try:
-        write_page(job, newest, path)
+        snapshot.replace(path, render(job).encode())
     except OSError as error:
         raise click.ClickException(f"cannot write {path}: {error.strerror}") from error
 
 
-def _check(report: Path | None) -> None:
-    """Refuse early, not after hours, when the report cannot be written."""
-    if report is None:
-        return
-    from reproduction.__main__ import need_report
+@contextmanager
+def alert_lines() -> Iterator[Show]:
+    """Print alerts as JSON lines, at once."""
 
-    need_report()
-    if not report.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {report.parent}", param_hint="--report")
+    def show(alerts: Sequence[Alert]) -> None:
+        for one in alerts:
+            sys.stdout.write(json.dumps(one._asdict(), ensure_ascii=False) + "\n")
+        if alerts:
+            sys.stdout.flush()
+
+    yield show
+
+
+@contextmanager
+def live_view(job: Job, console: Console | None = None) -> Iterator[Show]:
+    """Draw numbers, new templates and frequent templates on a terminal."""
+    from rich.console import Console
+    from rich.live import Live
+
+    console = console or Console()
+    alerts: deque[Alert] = deque(maxlen=50)
+    counts = deque([(monotonic(), job.parser.seen)])
+    frequent: list[TemplateRow] = []
+    next_list = next_draw = 0.0
+    live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
+
+    def draw() -> None:
+        nonlocal frequent, next_list, next_draw
+        now = monotonic()
+        counts.append((now, job.parser.seen))
+        while len(counts) > 2 and now - counts[1][0] > WINDOW:
+            counts.popleft()
+        if now >= next_list:
+            frequent = job.templates()
+            # This groups all lines anew: let it take a twentieth of the time at most.
+            next_list = monotonic() + max(1.0, 20 * (monotonic() - now))
+        (begin, first), (end, last) = counts[0], counts[-1]
+        rate = (last - first) / (end - begin) if end > begin else 0.0
+        live.update(terminal_view(job, rate, alerts, frequent, console.height), refresh=True)
+        next_draw = monotonic() + REFRESH
+
+    def show(found: Sequence[Alert]) -> None:
+        alerts.extend(found)
+        if monotonic() >= next_draw:
+            draw()
+
+    with live:
+        yield show
+        next_list = 0.0
+        draw()
+
+
+def terminal_view(
+    job: Job, rate: float, alerts: Sequence[Alert], frequent: Sequence[TemplateRow], height: int
+) -> RenderableType:
+    """What the terminal shows, no higher than it is."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parser = job.parser
+    budget = f" of {parser.budget:,.0f}" if parser.concentration.bounded else ""
+    numbers = (
+        f"{parser.seen:,} lines, {rate:,.0f}/s   {len(parser):,} templates   "
+        f"{parser.n_leaves:,} slots{budget}   temperature {parser.temperature:.3f}"
+    )
+    state = "waiting for more" if job.source.waiting else "reading"
+    names = Text(f"{visible(', '.join(job.source.names))}: {state}", style="dim")
+    names.no_wrap, names.overflow = True, "ellipsis"
+    n_rows = max(2, height - 12)
+    new = _view_table("new templates", "line", "novelty")
+    n_new = min(len(alerts), n_rows // 2)
+    for alert in [*alerts][::-1][:n_new]:
+        new.add_row(f"{alert.number:,}", f"{alert.novelty:.2f}", template_text(alert.template))
+    known = _view_table("frequent templates", "count", "share")
+    for row in frequent[: n_rows - n_new]:
+        known.add_row(f"{row.count:,}", f"{row.share:.1%}", template_text(row.template))
+    return Group(Text(numbers, no_wrap=True, overflow="ellipsis"), names, new, known)
+
+
+def _view_table(name: str, *numbers: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    for number in numbers:
+        table.add_column(number, justify="right", no_wrap=True, min_width=8)
+    table.add_column(name, ratio=1, no_wrap=True, overflow="ellipsis")
+    return table

@@ -1,48 +1,152 @@
-"""A parser at work on files: it keeps its place, and may be killed at any moment."""
+"""A parser at work on files, with a state that survives a kill at any moment."""
 
 from __future__ import annotations
 
-import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from math import inf
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
 from ..snapshot import SnapshotError
-from .feed import CELL, Feed
 from .headers import SAMPLE, Header, guess, timed
-from .history import History, Sample
 from .parser import LogParser
-from .places import Place
-from .sightings import Sightings
-from .sources import Source
-from .splitting import Tally
+from .reader import CHUNK, Chunk, LineCounts, LineSource, Position, TextFile
 
-NOTE = "distinctkv parse"  # what a job keeps in the parser's note; other keys are not its own
+NOTE = "distinctkv parse"  # the key of a job in the parser's note; other keys are the user's
 LINES = 50_000  # between two saves; more if there are many slots to save
 LINES_PER_SLOT = 25
 PAUSE = 5.0  # seconds between two saves of what comes slowly
-ENOUGH, PATIENCE = 50, 3.0  # lines, or seconds, to guess the header of what comes slowly
+ENOUGH, PATIENCE = 50, 3.0  # lines, or seconds, to detect the header of what comes slowly
+SAMPLES = 4096  # lines whose time is kept, spread over the log
+SPARE = 1000  # templates whose times are kept though they are gone
+EVICTED = -1  # the id of a line whose template is gone
 
 
 class Batch(NamedTuple):
-    """Lines as they are and without their header; ``start`` is the parser's count before them."""
+    """Lines as they are and without their header; ``start`` is the number of lines before them."""
 
     start: int
     lines: list[str]
     messages: list[str]
-    times: list[str | None]  # empty if the header does not say
+    times: list[str | None]  # empty if the header has no time
+    n_known: int  # of them, the first so many were there before the baseline
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRow:
+    """A row of the template table; lines are numbered from 1, times are empty if not known."""
+
+    id: int
+    template: str
+    count: int
+    share: float
+    first_line: int
+    last_line: int
+    first_time: str
+    last_time: str
+    examples: tuple[str, ...]
+
+
+class Alert(NamedTuple):
+    """A line that opened a template."""
+
+    time: str  # when it was read
+    logged: str | None  # the time in the line
+    id: int
+    template: str
+    novelty: float  # distance to the nearest template
+    number: int  # of the line, from 1
+    line: str
+
+
+class SeenTimes:
+    """When the first and the last line of each template were logged.
+
+    A line without a time, as in a stack trace, has the time of the line before it. Times are kept
+    of first and last lines, and of a bounded sample of the others: a template that was split off
+    another one may have only the time of the sampled line before.
+
+    >>> seen = SeenTimes()
+    >>> seen.note(0, [0, 0, 1, 0], ["9:00", "9:01", None, "9:03"])
+    >>> [seen.lookup()(line) for line in (0, 2, 3)]
+    ['9:00', '9:01', '9:03']
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[int, tuple[int, str]] = {}  # line and time by id
+        self._last: dict[int, tuple[int, str]] = {}
+        self._samples: list[tuple[int, str]] = []
+        self._step = 1  # lines between two samples
+        self._now = ""  # the time of the last line
+
+    def note(self, start: int, ids: Sequence[int], times: Sequence[str | None]) -> None:
+        """Note the times of lines, of which the first has this number."""
+        known = []
+        for time in times:
+            self._now = time or self._now
+            known.append(self._now)
+        first = dict(zip(reversed(ids), range(len(ids) - 1, -1, -1), strict=True))
+        last = dict(zip(ids, range(len(ids)), strict=True))
+        for number, place in last.items():
+            if number != EVICTED:
+                self._last[number] = (start + place, known[place])
+                self._first.setdefault(number, (start + first[number], known[first[number]]))
+        begin = -start % self._step
+        self._samples += [(start + n, known[n]) for n in range(begin, len(ids), self._step)]
+        while len(self._samples) > SAMPLES:
+            self._step *= 2
+            self._samples = [one for one in self._samples if one[0] % self._step == 0]
+
+    def lookup(self) -> Callable[[int], str]:
+        """A function from a line to its time; exact for first and last lines of templates."""
+        exact = dict([*self._first.values(), *self._last.values()])
+
+        def time(line: int) -> str:
+            if line in exact:
+                return exact[line]
+            place = bisect_right(self._samples, line, key=lambda row: row[0])
+            return self._samples[place - 1][1] if place else ""
+
+        return time
+
+    def prune(self, n_templates: int, resolve: Callable[[int], int | None]) -> None:
+        """Forget templates that are gone, if they are many more than those held."""
+        if len(self._last) <= SPARE + 4 * n_templates:
+            return
+        first: dict[int, tuple[int, str]] = {}
+        last: dict[int, tuple[int, str]] = {}
+        for number, row in self._last.items():
+            if (now := resolve(number)) is not None:
+                first[now] = min(self._first[number], first.get(now, row))
+                last[now] = max(row, last.get(now, row))
+        self._first, self._last = first, last
+
+    def state(self) -> dict[str, Any]:
+        """What a state keeps."""
+        rows = [[n, *self._first[n], *self._last[n]] for n in self._last]
+        return {"rows": rows, "samples": self._samples, "step": self._step, "now": self._now}
+
+    @classmethod
+    def restore(cls, state: dict[str, Any]) -> SeenTimes:
+        """Read a state."""
+        seen = cls()
+        for number, first, first_time, last, last_time in state["rows"]:
+            seen._first[int(number)] = int(first), str(first_time)
+            seen._last[int(number)] = int(last), str(last_time)
+        seen._samples = sorted((int(line), str(time)) for line, time in state["samples"])
+        seen._step, seen._now = max(1, int(state["step"])), str(state["now"])
+        return seen
 
 
 class Job:
-    """The batches of some files, and one file with all it takes to go on after them.
+    """The batches of some files, parsed in order, with a state to resume from.
 
-    The state holds the parser and, in the parser's note, how far each text was read. It is written
-    in one piece, between batches, so that after a kill no line is lost and none counts twice. The
-    last line of a file, if no newline ends it, comes after all others and is not in the state: it
-    may be half written, and is read again.
+    The state is the parser's snapshot; the parser's note says how far each file was read. It is
+    written atomically, between batches: after a kill no line is lost and none counts twice. A last
+    line without a newline may be half written, so it is parsed after the last save.
     """
 
     def __init__(
@@ -51,101 +155,122 @@ class Job:
         parser: LogParser,
         *,
         state: Path | None = None,
+        header: Header | None = None,
+        detect_header: bool = False,
         follow: bool = False,
-        cell: int = CELL,
+        chunk_size: int = CHUNK,
         stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.parser = parser
         self.header: Header | None = None
-        self.guessing = False
-        self.timed: float | None = None  # share of lines that begin with a time, once guessed
-        self.silent = 0.0  # lines up to here were there when learning began, and are not new
-        self._learn: Place | None = None
-        self._state, self._stop, self._over = state, stop, False
+        self.timed: float | None = None  # share of lines that begin with a time, once detected
+        self.without_header = 0  # lines
+        self._state, self._stop = state, stop
+        self._finished = False  # the state may not be written any more
         try:
-            places = self._restore(parser.note.get(NOTE, {}))
+            positions, baseline = self._restore(parser.note.get(NOTE, {}))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise SnapshotError(
-                f"the state {state} does not say how far it was ({error!r}); "
+                f"the state {state} does not say how far files were read ({error!r}); "
                 "delete it to start anew"
             ) from error
-        self.feed = Feed(
+        self._set_header(header, detect_header)
+        self.source = LineSource(
             paths,
             follow=follow,
-            places=places,
-            tally=self.tally,
-            cell=cell,
-            aside=state is not None,
+            positions=positions,
+            counts=self.counts,
+            chunk_size=chunk_size,
+            hold_partial=state is not None,
         )
-        self.feed.until = self._learn
-        self.silent = inf if self._learn else 0.0
+        self.source.baseline = baseline
         self._saved, self._saved_at = parser.seen, monotonic()
 
-    def learn(self) -> None:
-        """Take what is there now for known, and keep in the state how far that is."""
-        if self._learn is not None or self.parser.seen:
+    def set_baseline(self) -> None:
+        """Take the lines that are in the file now as known, and keep that in the state."""
+        if self.source.baseline is not None or self.parser.seen:
             return
-        self.silent = inf
-        [path] = self.feed.paths
-        if path != "-" and os.path.isfile(path):
-            source = Source(path)
-            self._learn = self.feed.until = Place.end(source)
-            source.close()
-            self.save()
+        [path] = self.source.paths
+        file = TextFile(path)
+        self.source.baseline = file.end_position()
+        file.close()
+        self.save()
 
     def __iter__(self) -> Iterator[Batch]:
-        """All batches until the end, or until it is time to stop; empty ones while waiting."""
-        held: list[str] = []
+        """All batches until the end, or until it is to stop; empty ones while waiting."""
+        held, n_known = list[str](), 0
         since = monotonic()
-        for lines in self.feed:
-            if self.silent == inf and self.feed.strayed:
-                self.silent = self.parser.seen + len(held)
-            held += lines
-            if self.silent == inf and not self.feed.before:
-                self.silent = self.parser.seen + len(held) + self.feed.halfway
-            if not self.guessing or self._enough(held, monotonic() - since):
-                yield self._batch(held)
-                held = []
+        for chunk in self.source:
+            held += chunk.lines
+            n_known += chunk.n_known
+            if not self._detecting or self._enough(held, monotonic() - since):
+                yield self._batch(Chunk(held, n_known))
+                held, n_known = [], 0
             if self._stop():
                 break
         if held:
-            yield self._batch(held)
-        yield from self._unended()
-
-    def take(self, batch: Batch) -> None:
-        """Give a batch to the parser."""
-        self.taken(batch, self.parser.add_many(batch.messages).tolist())
-
-    def taken(self, batch: Batch, ids: Sequence[int]) -> None:
-        """The parser has a batch, and gave its lines these ids; save if it is time."""
-        if batch.times:
-            self.sightings.note(batch.start, ids, batch.times)
-        parser = self.parser
-        self.sample()
-        new = parser.seen - self._saved
-        due = new >= max(LINES, LINES_PER_SLOT * parser.n_leaves)
-        slow = self.feed.live and monotonic() - self._saved_at > PAUSE
-        if due or (new and slow):
+            yield self._batch(Chunk(held, n_known))
+        if self.source.has_partial:
             self.save()
+            self._finished = True
+            yield self._batch(self.source.partial_lines())
 
-    def sample(self) -> None:
-        """Take note of how the parser does, now and then."""
-        if self.parser.seen >= self.history.due:
-            self.history.add(Sample.of(self.parser))
+    def parse(self, batch: Batch) -> None:
+        """Give a batch to the parser."""
+        self._parsed(batch, self.parser.add_many(batch.messages).tolist())
+
+    def alerts(self, batch: Batch) -> Iterator[Alert]:
+        """Give a batch to the parser line by line; the lines after the baseline that open one."""
+        ids = []
+        for place, message in enumerate(batch.messages):
+            match = self.parser.add(message)
+            ids.append(match.id)
+            if match.opened and place >= batch.n_known:
+                yield Alert(
+                    datetime.now(UTC).isoformat(timespec="milliseconds"),
+                    batch.times[place] if batch.times else None,
+                    match.id,
+                    match.template,
+                    round(match.novelty, 4),
+                    batch.start + place + 1,
+                    batch.lines[place],
+                )
+        self._parsed(batch, ids)
+
+    def templates(self) -> list[TemplateRow]:
+        """The template table, the most frequent first."""
+        time = self.times.lookup()
+        lines = max(1, self.parser.seen)
+        rows = [
+            TemplateRow(
+                one.id,
+                one.template,
+                one.count,
+                round(one.count / lines, 6),
+                one.first_seen + 1,
+                one.last_seen + 1,
+                time(one.first_seen),
+                time(one.last_seen),
+                one.examples,
+            )
+            for one in self.parser.templates()
+            if one.count
+        ]
+        return sorted(rows, key=lambda row: (-row.count, row.id))
 
     def save(self) -> None:
-        """Write the state, if there is to be one; not after lines that may be half written."""
-        if self._over:
+        """Write the state, if there is one; not after a line that may be half written."""
+        if self._finished:
             return
         parser, header = self.parser, self.header
-        self.sightings.prune(len(parser), parser.resolve)
+        self.times.prune(len(parser), parser.resolve)
         parser.note[NOTE] = {
-            "places": self.feed.places,
-            "tally": asdict(self.tally),
+            "positions": self.source.positions,
+            "counts": asdict(self.counts),
+            "without_header": self.without_header,
             "header": header and [header.pattern, header.fields],
-            "sightings": self.sightings.state(),
-            "history": self.history.samples,
-            "learn": self._learn,
+            "times": self.times.state(),
+            "baseline": self.source.baseline,
         }
         if self._state is not None:
             try:
@@ -154,37 +279,55 @@ class Job:
                 raise SnapshotError(f"cannot write {self._state}: {error.strerror}") from error
         self._saved, self._saved_at = parser.seen, monotonic()
 
-    def _unended(self) -> Iterator[Batch]:
-        """The last lines of files, if no newline ends them; the state is saved before."""
-        if self.feed.set_aside:
-            self.save()
-            self._over = True
-            yield self._batch(self.feed.unended())
-
-    def _restore(self, note: dict[str, Any]) -> list[Place]:
+    def _restore(self, note: dict[str, Any]) -> tuple[list[Position], Position | None]:
+        self.counts, self.times = LineCounts(), SeenTimes()
         if not note:
-            self.tally, self.history, self.sightings = Tally(), History(), Sightings()
-            return []
-        self.tally = Tally.restore(note["tally"])
-        self.history = History([Sample.restore(row) for row in note["history"]])
-        self.sightings = Sightings.restore(note["sightings"])
+            return [], None
+        self.counts = LineCounts(**{name: int(n) for name, n in note["counts"].items()})
+        self.without_header = int(note["without_header"])
+        self.times = SeenTimes.restore(note["times"])
         self.header = None if note["header"] is None else Header.restore(*note["header"])
-        learn = note.get("learn")  # older states have none
-        self._learn = None if learn is None else Place.restore(learn)
-        return [Place.restore(row) for row in note["places"]]
+        baseline = note["baseline"]
+        positions = [Position.restore(row) for row in note["positions"]]
+        return positions, None if baseline is None else Position.restore(baseline)
+
+    def _set_header(self, header: Header | None, detect: bool) -> None:
+        """Use the header that is given, unless lines were parsed with another one before."""
+        begun = self.counts.lines > 0
+        self._detecting = detect and not begun and self.header is None
+        if detect or not begun:
+            self.header = self.header or header
+            return
+        if (header and header.pattern) != (self.header and self.header.pattern):
+            named = self.header and (", ".join(self.header.fields) or repr(self.header.pattern))
+            raise SnapshotError(
+                f"{self._state} was begun with {f'the header {named}' if named else 'no header'}; "
+                "leave out --header to resume"
+            )
 
     def _enough(self, held: list[str], seconds: float) -> bool:
-        """Whether to guess the header now."""
-        slow = self.feed.waiting and (len(held) >= ENOUGH or seconds > PATIENCE)
+        """Whether to detect the header now."""
+        slow = self.source.waiting and (len(held) >= ENOUGH or seconds > PATIENCE)
         return bool(held) and (len(held) >= SAMPLE or slow)
 
-    def _batch(self, lines: list[str]) -> Batch:
-        if self.guessing and lines:
-            first, self.guessing = lines[:SAMPLE], False
+    def _batch(self, chunk: Chunk) -> Batch:
+        lines = chunk.lines
+        if self._detecting and lines:
+            first, self._detecting = lines[:SAMPLE], False
             self.header, self.timed = guess(first), timed(first)
         start, header = self.parser.seen, self.header
         if header is None or not lines:
-            return Batch(start, lines, lines, [])
+            return Batch(start, lines, lines, [], chunk.n_known)
         messages, times = header.strip(lines)
-        self.tally.headerless += times.count(None)
-        return Batch(start, lines, messages, times if header.tells_time else [])
+        self.without_header += times.count(None)
+        return Batch(start, lines, messages, times if header.tells_time else [], chunk.n_known)
+
+    def _parsed(self, batch: Batch, ids: Sequence[int]) -> None:
+        """Note the times of a batch; save if it is time."""
+        if batch.times:
+            self.times.note(batch.start, ids, batch.times)
+        new = self.parser.seen - self._saved
+        due = new >= max(LINES, LINES_PER_SLOT * self.parser.n_leaves)
+        slow = self.source.live and monotonic() - self._saved_at > PAUSE
+        if due or (new and slow):
+            self.save()
