@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 from reproduction.data.loghub import Log
-from reproduction.studies.halves import halves
-from reproduction.studies.tallies import GRID
+from reproduction.studies.logs import GRID, two_fold_splits
 
 from .common import keep, stamp, table, verdict
 from .loglines import systems
@@ -84,7 +83,9 @@ def tuned(measure: Measure, names: Sequence[str], choice: Choice) -> Choice:
 def deals(names: Sequence[str], every: bool) -> list[list[str]]:
     """Halves of the systems: in every way, or dealt by a few seeds."""
     if every:
-        return [[names[place] for place in np.flatnonzero(deal)] for deal in halves(len(names))]
+        return [
+            [names[place] for place in np.flatnonzero(deal)] for deal in two_fold_splits(len(names))
+        ]
     return [sorted(Random(seed).sample(names, len(names) // 2)) for seed in range(N_DEALS)]
 
 

@@ -26,19 +26,25 @@ from distinctkv.logs import LogParser
 from distinctkv.logs.parser import Intake
 from distinctkv.logs.templates import Leaf
 from reproduction.data.loghub import Log
-from reproduction.studies.drain import BEST, MASKED, PLAIN, Setting, drain3
-from reproduction.studies.scores import score
+from reproduction.studies.log_parsers import (
+    DRAIN3_BEST,
+    DRAIN3_DEFAULT,
+    DRAIN3_MASKED,
+    Drain3Setting,
+    drain3,
+    score,
+)
 
 from .common import keep, race, short, stamp, table, timed, verdict
 from .loglines import CHUNK, mixed, renumbered, systems, torn
 from .memory import resident
 
 LIMIT, BUDGET = 1024, 5000  # clusters of Drain3, leaves of ours
-RIVALS: Mapping[str, Setting] = {
-    "Drain3": PLAIN,
-    "Drain3, limited": replace(PLAIN, limit=LIMIT),
-    "Drain3, masked": MASKED,
-    "Drain3, masked, limited": replace(MASKED, limit=LIMIT),
+RIVALS: Mapping[str, Drain3Setting] = {
+    "Drain3": DRAIN3_DEFAULT,
+    "Drain3, limited": replace(DRAIN3_DEFAULT, max_clusters=LIMIT),
+    "Drain3, masked": DRAIN3_MASKED,
+    "Drain3, masked, limited": replace(DRAIN3_MASKED, max_clusters=LIMIT),
 }
 MASKING = ("Drain3, masked", "Drain3, masked, limited")
 PATIENCE = 40.0  # seconds of CPU for a rival on a stream
@@ -57,7 +63,11 @@ def _each(make: Callable[[], Add], lines: Iterable[str]) -> list[Any]:
 def speed(logs: Iterable[Log]) -> Result:
     """Lines per second of CPU on each system, from an empty start, all lines one by one."""
     contenders: dict[str, Callable[[], Add]] = {"ours": lambda: LogParser().add}
-    settings = {"Drain3": PLAIN, "Drain3, masked": MASKED, "Drain3, at its best": BEST}
+    settings = {
+        "Drain3": DRAIN3_DEFAULT,
+        "Drain3, masked": DRAIN3_MASKED,
+        "Drain3, at its best": DRAIN3_BEST,
+    }
     contenders |= {name: partial(drain3, setting) for name, setting in settings.items()}
     results, rows = {}, []
     for log in logs:
@@ -196,8 +206,8 @@ def main() -> None:
     quick = parser.parse_args().quick
     n_lines, n_more = (30_000, 10_000) if quick else (1_000_000, 100_000)
     facts, logs = stamp("drain3"), systems()
-    print(f"  ours: its defaults; Drain3: {PLAIN}; limited: {LIMIT:,} clusters at most;\n"
-          f"  at its best: {BEST}\n")  # fmt: skip
+    print(f"  ours: its defaults; Drain3: {DRAIN3_DEFAULT}; limited: {LIMIT:,} clusters at most;\n"
+          f"  at its best: {DRAIN3_BEST}\n")  # fmt: skip
     result: Result = {"machine": facts, "speed": speed(logs)}
     what = f"{short(n_lines)} lines, numbers and names fresh: memory of lines helps little"
     result["mixed"] = found = stream(what, partial(mixed, logs, n_lines))

@@ -13,8 +13,7 @@ from distinctkv import Concentration
 from distinctkv.logs import LogParser, patterns, templates, tokenizer
 from distinctkv.logs.tokenizer import Key
 from reproduction.data.loghub import Log
-from reproduction.studies.parsers import FEW, RARE, TAU
-from reproduction.studies.scores import score
+from reproduction.studies.log_parsers import FEW, RARE, TAU, score
 
 NEVER = re.compile(r"(?!)()()")
 _subsumed = templates.subsumed

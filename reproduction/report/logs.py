@@ -5,8 +5,8 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 
 from ..result import Result, Row
-from ..studies.parsers import PAPER
-from ..studies.tallies import RULES, TAUS, at
+from ..studies.log_parsers import PAPER_TAU
+from ..studies.logs import RULES, TAUS, rule_name
 from . import svg
 from .picture import Picture, ring, spaced
 from .words import claim_on, number, spread
@@ -103,11 +103,11 @@ def ga_by_threshold(axes: Axes, result: Result) -> None:
     # A broad line, so that what runs along it stays in sight.
     axes.axhline(ours.measures["GA"].mean, color=svg.COLOURS["cache"], linewidth=6, alpha=0.35)
     for rule, stroke in STROKES.items():
-        points = [rows[at(rule, tau)] for tau in TAUS]
+        points = [rows[rule_name(rule, tau)] for tau in TAUS]
         heights = [row.measures["HDFS GA"].mean for row in points]
         axes.plot(TAUS, heights, stroke, marker="o", ms=4, color=svg.COLOURS["paper"])
         ends[RULES[rule]] = (heights[-1], "paper")
-    _ring_paper(axes, result, rows[at("numbers_alike", PAPER)])
+    _ring_paper(axes, result, rows[rule_name("numbers_alike", PAPER_TAU)])
     falling = sorted(ends, key=lambda label: -ends[label][0])
     places = spaced([ends[label][0] for label in falling], 0.055)
     for label, height in zip(falling, places, strict=True):
@@ -126,4 +126,4 @@ def ga_by_threshold(axes: Axes, result: Result) -> None:
 def _ring_paper(axes: Axes, result: Result, row: Row) -> None:
     claimed = claim_on(result, row, "HDFS GA")
     if claimed:
-        ring(axes, PAPER, claimed.paper, 12)
+        ring(axes, PAPER_TAU, claimed.paper, 12)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from distinctkv.logs import LogParser
-from reproduction.studies.scores import score
+from reproduction.studies.log_parsers import score
 
 pytestmark = pytest.mark.data
 

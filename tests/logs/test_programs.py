@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distinctkv.logs import LogParser
-from reproduction.studies.scores import score
+from reproduction.studies.log_parsers import score
 from tests.logs.programs import log, programs
 
 PROGRAMS, FRESH = programs(), programs("fresh")

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from reproduction.report import logs
-from reproduction.studies import drain
+from reproduction.studies import log_parsers
 from reproduction.studies import logs as study
 from reproduction.studies.runner import Scale
 from tests.reproduction.studies.toys import nowhere, write_log
@@ -17,7 +17,7 @@ def toy(seed, tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     write_log(folder, "Toy", 80)
     with nowhere(folder) as patch:
-        patch.setattr(drain, "present", lambda: False)
+        patch.setattr(log_parsers, "has_drain3", lambda: False)
         return study.run((seed, seed + 1), TINY)
 
 

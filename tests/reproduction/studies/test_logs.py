@@ -3,7 +3,8 @@ import pytest
 
 from reproduction.data import loghub
 from reproduction.result import Result
-from reproduction.studies import drain, logs, parsers, tallies, wordwise
+from reproduction.studies import log_parsers, logs
+from reproduction.studies.log_parsers import FEW, PAPER_TAU, PARSERS, RARE, TAU
 from reproduction.studies.runner import FULL, QUICK, Scale
 from tests.reproduction.studies.toys import SENTENCES, nowhere, write_log
 
@@ -28,7 +29,7 @@ def tiny(seed, tmp_path_factory):
 def toy(seed, tmp_path_factory):
     """Neither Drain3 nor the logs of which the paper speaks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drain, "present", lambda: False)
+        patch.setattr(log_parsers, "has_drain3", lambda: False)
         return measured(seed, tmp_path_factory.mktemp("data"), "Toy")
 
 
@@ -94,25 +95,8 @@ def test_a_result_can_be_read_back(tiny, toy):
     assert Result.from_json(toy.to_json()) == toy
 
 
-def test_the_reading_says_what_the_figures_are_not(tiny):
-    assert "were written with these systems in view" in " ".join(tiny.reading)
-
-
-def test_the_reading_names_the_command_that_leaves_out_rules(tiny):
-    assert "To leave out rules run `python -m benchmarks.leaving`" in " ".join(tiny.reading)
-
-
-def test_the_reading_does_not_say_that_a_threshold_matters_where_it_does_not(found):
-    """Made-up: the bare rule is as good at every threshold."""
-    same = {key: found["bare", "bags_30"] for key in found if key[0] == "bare"}
-    hdfs, bgl = logs.paper(found | same)
-    low = found["bare", "bags_30"]["HDFS GA"].mean
-    assert f"from {low:.3f} (tau 0.3) to {low:.3f} (tau 0.3)" in hdfs
-    assert "is not so" not in bgl
-
-
 def test_the_first_order_is_that_of_the_file(seed):
-    first, *others = parsers.orders(9, (seed, seed + 1, seed + 2))
+    first, *others = logs.orders(9, (seed, seed + 1, seed + 2))
     assert first == [*range(9)]
     assert all(sorted(other) == first for other in others)
     assert others[0] != others[1]
@@ -123,33 +107,46 @@ def test_the_order_is_no_part_of_a_score(tmp_path):
     with nowhere(tmp_path):
         log = loghub.load("Toy")
     backwards = [*range(80)][::-1]
-    assert parsers.judge(log, backwards, parsers.ours) == parsers.judge(
-        log, range(80), parsers.ours
-    )
-
-
-def test_drain3_is_also_measured_at_its_best(tiny):
-    pytest.importorskip("drain3")
-    settings = {row.name: row.setting for row in tiny.tables["average"]}
-    assert settings["drain3_best"] == str(drain.BEST)
-    assert str(drain.BEST) in tiny.reading[0]
+    ours = (logs.evaluate(log, order, log_parsers.parse) for order in (backwards, range(80)))
+    assert next(ours) == next(ours)
 
 
 def test_shards_absorbed_have_the_templates_of_one_pass(found):
-    for n_shards in tallies.SHARDS:
+    for n_shards in logs.SHARDS:
         one = found["shards", f"shards_{n_shards}"]
         assert (one["systems"].mean, one["the same"].mean) == (3, 3)
 
 
-def test_shards_that_disagree_are_seen(monkeypatch):
-    monkeypatch.setattr(parsers.LogParser, "absorb", lambda *_: None)
-    assert not parsers.shards_agree(["open a", "shut"], 2)
+def test_the_defaults_are_among_the_settings():
+    assert (TAU, FEW, RARE) in logs.GRID
+    assert len(logs.settings(FULL)["parsers"].split("; ")) == len(PARSERS)
 
 
-@pytest.mark.parametrize("scale", [QUICK, FULL], ids=lambda scale: scale.name)
-def test_the_defaults_are_among_the_settings(scale):
-    assert (parsers.TAU, parsers.FEW, parsers.RARE) in tallies.GRID
-    assert logs.settings(scale)["settings_to_choose_from"] == len(tallies.GRID)
+@pytest.mark.parametrize(("n_systems", "n_splits"), [(2, 2), (5, 10), (12, 924)])
+def test_every_split_comes_once(n_systems, n_splits):
+    splits = logs.two_fold_splits(n_systems)
+    assert splits.shape == (n_splits, n_systems)
+    assert len({tuple(one) for one in splits.tolist()}) == n_splits
+    assert (splits.sum(axis=1) == n_systems // 2).all()
+
+
+def test_of_very_many_splits_some_are_drawn(monkeypatch):
+    monkeypatch.setattr(logs, "MAX_SPLITS", 50)
+    splits = logs.two_fold_splits(10)
+    assert splits.shape == (50, 10)
+    assert (splits.sum(axis=1) == 5).all()
+    assert 0.3 < splits.mean(axis=0).min() <= splits.mean(axis=0).max() < 0.7
+
+
+def test_the_choice_is_measured_on_the_other_half():
+    """The first setting is best on every half, and worthless on the one system beside it."""
+    grid = np.array([[1.0, 0.0, 0.0], [0.9, 0.9, 0.9]])
+    assert logs.two_fold_check(grid) == pytest.approx([0.0, 0.9, 0.9])
+
+
+def test_the_first_of_equal_settings_is_chosen():
+    grid = np.array([[0.1 + 0.2, 0.5], [0.3, 0.1]])
+    assert logs.two_fold_check(grid)[0] == 0.5
 
 
 @pytest.mark.data
@@ -157,8 +154,8 @@ def test_hdfs_has_its_templates_and_the_papers_are_those_of_the_bare_rule():
     if loghub.original("HDFS").find() is None:
         pytest.skip("HDFS is not on this machine")
     log = loghub.load("HDFS")
-    ours = parsers.judge(log, range(len(log)), parsers.ours)
-    bare = parsers.grouping(log, range(len(log)), wordwise.numbers_alike, parsers.PAPER)
+    ours = logs.evaluate(log, range(len(log)), log_parsers.parse)
+    bare = logs.evaluate_groups(log, range(len(log)), log_parsers.numbers_alike, PAPER_TAU)
     assert (ours.found, ours.true, ours.ga) == (14, 14, 1.0)
     assert (bare.found, bare.ga) == (15, pytest.approx(0.885))
 
