@@ -33,8 +33,8 @@ def systems() -> list[Log]:
     found = [loghub.load(name) for name in loghub.present()]
     if not found:
         raise SystemExit(
-            "no system of Loghub is here: run distinctkv data get loghub, or let DISTINCTKV_DATA "
-            "name its folder"
+            "no system of Loghub is on this machine: run python -m reproduction.data get loghub, "
+            "or set DISTINCTKV_DATA to its folder"
         )
     return found
 

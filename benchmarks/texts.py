@@ -7,7 +7,7 @@ import tarfile
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from reproduction.data.places import folders
+from reproduction.data.download import folders
 
 N_TEXTS = 20_000
 

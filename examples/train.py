@@ -16,7 +16,7 @@ except ImportError:
 
 from distinctkv.nn import DistinctAttention, Heads, HybridLM, Mamba2
 from distinctkv.nn.train import recall, sweep, train
-from reproduction.data.mqar import SILENT, MQARTask
+from reproduction.data import SILENT, MQARTask
 
 TASK = MQARTask(n_items=12, repeats=3, n_keys=48, n_values=48)
 

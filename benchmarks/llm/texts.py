@@ -10,7 +10,7 @@ from itertools import cycle
 from pathlib import Path
 
 from reproduction.data import loghub
-from reproduction.data.places import folders
+from reproduction.data.download import folders
 
 from .kit import Kit, Task
 from .tasks import continuation, needles_in

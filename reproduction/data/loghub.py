@@ -2,7 +2,7 @@
 
 A system is a folder: any folder with ``X_2k.log`` and ``X_2k.log_structured.csv`` is one. The truth
 has two versions, the original and one with corrected templates. The files have no published
-digests; what is fetched must have 2,000 lines and the columns of the truth.
+digests; a download must have 2,000 lines and the columns of the truth.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from .dataset import DataSet, Files
-from .events import Events, numbered
-from .fetch import Source, download
-from .places import DataDamaged, folders
+from .download import DataDamaged, DataSet, Files, download, folders
+from .events import Events, columns, numbered
 from .synthetic import Ints
-from .tables import columns
 
 SYSTEMS = (
     "Android", "Apache", "BGL", "Hadoop", "HDFS", "HealthApp", "HPC", "Linux", "Mac", "OpenSSH",
@@ -53,12 +50,12 @@ class Log:
 
 
 def load(system: str) -> Log:
-    """A system with its original truth, from this machine or fetched."""
+    """A system with its original truth, downloaded if it is not on this machine."""
     return original(system).load()
 
 
 def load_corrected(system: str) -> Log:
-    """A system with the corrected templates, from this machine or fetched."""
+    """A system with the corrected templates, downloaded if it is not on this machine."""
     return corrected(system).load()
 
 
@@ -118,7 +115,7 @@ def _parse(system: str, log: str, truth: str, files: Files) -> Log:
 
 
 def _download(urls: dict[str, str]) -> Files:
-    return {name: download(Source(url)) for name, url in urls.items()}
+    return {name: download(url) for name, url in urls.items()}
 
 
 def _unknown() -> Files:

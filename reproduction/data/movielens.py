@@ -1,8 +1,8 @@
 """MovieLens-100k: 100,000 ratings of 1,682 movies; what is recalled is a movie's genre.
 
 Read from the official ``u.data`` and ``u.item``, from ``ml-100k.zip`` as it is, or from the copy in
-the wheel recbole 1.2.1. The wheel's files were fetched to take their digests. ``ml-100k.zip`` was
-not: its digest is the one that other projects publish, and it must hold the same counts.
+the wheel recbole 1.2.1. The digests of the wheel's files are ours. ``ml-100k.zip`` was
+not downloaded: its digest is the one that other projects publish, and it must hold the same counts.
 """
 
 # L ratings, K movies, G genres
@@ -15,11 +15,16 @@ from io import BytesIO
 import numpy as np
 from numpy.typing import NDArray
 
-from .archives import unzip
-from .dataset import DataSet, Files
+from .download import (
+    DataDamaged,
+    DataSet,
+    Files,
+    check_digest,
+    download,
+    download_from_wheel,
+    unzip,
+)
 from .events import Events, numbered
-from .fetch import Source, check, download, from_wheel
-from .places import DataDamaged
 from .synthetic import Ints
 
 GENRES = (
@@ -33,10 +38,8 @@ N_RATINGS, N_MOVIES = 100_000, 1_682
 OFFICIAL = ("ml-100k/u.data", "ml-100k/u.item")
 ATOMIC = ("ml-100k/ml-100k.inter", "ml-100k/ml-100k.item")
 ZIP = "ml-100k.zip"
-SOURCE = Source(
-    "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
-    "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229",
-)
+URL = "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
+SHA256 = "50d2a982c66986937beb9ffb3aa76efe955bf3d5c6b761f4e3a7cd717c6a3229"
 WHEEL = "recbole==1.2.1"
 WHEEL_FILES = {
     ATOMIC[0]: "4edb74e2a81178c2ba9ff381495f754f996c4aea351b1272ca36b43da0935eff",
@@ -52,14 +55,14 @@ class Ratings(Events):
 
 
 def load() -> Ratings:
-    """The stream, from this machine or fetched."""
-    return SET.load()
+    """The stream, downloaded if it is not on this machine."""
+    return MOVIELENS.load()
 
 
 def parse(files: Files) -> Ratings:
     """The stream from any of its forms, complete or refused."""
     if ZIP in files:
-        check(files[ZIP], SOURCE.sha256, ZIP)
+        check_digest(files[ZIP], SHA256, ZIP)
         files = unzip(files[ZIP], OFFICIAL, ZIP)
     if OFFICIAL[0] in files:
         source, genres = OFFICIAL[0], official_genres(files[OFFICIAL[1]])
@@ -124,19 +127,21 @@ def _checked(flags: Flags) -> Flags:
 
 
 def _from_grouplens() -> Files:
-    return {ZIP: download(SOURCE)}
+    return {ZIP: download(URL, SHA256)}
 
 
 def _from_wheel() -> Files:
     prefix = "recbole/dataset_example/"
-    found = from_wheel(WHEEL, {prefix + name: sha256 for name, sha256 in WHEEL_FILES.items()})
+    found = download_from_wheel(
+        WHEEL, {prefix + name: sha256 for name, sha256 in WHEEL_FILES.items()}
+    )
     return {name.removeprefix(prefix): content for name, content in found.items()}
 
 
-SET = DataSet(
+MOVIELENS = DataSet(
     name="movielens",
     licence="research only, no redistribution, acknowledge GroupLens",
-    advice=f"Put {SOURCE.url}, as it is or unpacked to {' and '.join(OFFICIAL)},",
+    advice=f"Put {URL}, as it is or unpacked to {' and '.join(OFFICIAL)},",
     choices=(OFFICIAL, ATOMIC, (ZIP,)),
     sources=(_from_grouplens, _from_wheel),
     parse=parse,

@@ -26,8 +26,7 @@ from distinctkv.policy import Concentration
 from distinctkv.rule import Floats, unit
 
 from ..baselines import TTL
-from ..data import Episode, Events, loghub, movielens, windows
-from ..data.synthetic import occurrences
+from ..data import Episode, Events, loghub, movielens, occurrences, windows
 from ..result import Measure, Result, Role, Row, Series, Setting
 from . import Progress
 from .adaptive import DIFFERENCES, FAMILIES, MEASURES, Trace, chunks, evaluate, recall_at_cost

@@ -19,7 +19,7 @@ from distinctkv.cache import Cache, Memory
 from distinctkv.policy import Concentration
 
 from ..baselines import LFU, Attention, Recency
-from ..data import Episode, Events, mimic, movielens
+from ..data import Episode, Events, medical, movielens
 from ..result import Measure, Result, Role, Row, Setting
 from . import Progress
 from .loglines import PARSER, RULES, SYSTEMS, log_rows
@@ -72,7 +72,7 @@ DOMAINS: tuple[tuple[str, str, str, Callable[[], Events], str, Role], ...] = (
         "chapters",
         "MIMIC-IV demo, chapters",
         "mimic",
-        lambda: mimic.load().diagnoses.coarse(),
+        lambda: medical.load_mimic().diagnoses.coarse(),
         "the chapter itself",
         "added",
     ),

@@ -34,8 +34,7 @@ from distinctkv.nn.gates import (
 from distinctkv.nn.soft import budget_penalty, causal_novelty
 from distinctkv.rule import unit
 
-from ..data import Episode, RecallTask
-from ..data.synthetic import occurrences
+from ..data import Episode, RecallTask, occurrences
 from ..result import Measure, Result, Role, Row, Setting
 from . import Progress
 from .findings import paragraphs

@@ -26,8 +26,7 @@ from distinctkv.nn.allocation import allocate
 from distinctkv.nn.delta_net import delta_rule
 from distinctkv.rule import unit
 
-from ..data import RecallTask
-from ..data.synthetic import occurrences
+from ..data import RecallTask, occurrences
 from ..result import Result, Row, Setting
 from . import Progress
 from .findings import paragraphs

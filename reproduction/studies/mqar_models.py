@@ -34,7 +34,7 @@ from distinctkv.nn.baselines import KVMAttention, OVQAttention, ScheduledAttenti
 from distinctkv.nn.mixer import Mixer
 from distinctkv.nn.train import Step, train
 
-from ..data.mqar import SILENT, MQARTask
+from ..data import SILENT, MQARTask
 
 NAMES = (
     "mass", "first", "gated", "kvm", "ovq", "full", "window",

@@ -17,8 +17,7 @@ from distinctkv.cache import Cache
 from distinctkv.policy import Concentration
 from distinctkv.rule import Floats, unit
 
-from ..data import restaurant, zipf
-from ..data.synthetic import Ints, occurrences
+from ..data import Ints, occurrences, restaurant, zipf
 from ..result import Measure, Result, Role, Row, Series, Setting
 from . import Progress
 from .findings import paragraphs

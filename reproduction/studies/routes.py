@@ -11,8 +11,7 @@ from distinctkv.cache import Cache
 from distinctkv.policy import Concentration, Merge, ValuePolicy
 
 from ..baselines import Attention
-from ..data import Episode, Events, mimic
-from ..data.synthetic import Ints
+from ..data import Episode, Events, Ints, medical
 from ..result import Measure, Row
 from .synthetic_keys import SyntheticKeys, most_common_label
 
@@ -29,7 +28,7 @@ def label_rows(missing: bool, seeds: Sequence[int], tau: float) -> Iterator[Row]
     """A row for each policy: how often the answer is a drug's first, last, commonest route."""
     found: dict[str, list[list[float]]] = {policy: [] for policy in POLICIES}
     if not missing:
-        events = mimic.load().prescriptions
+        events = medical.load_mimic().prescriptions
         for seed in seeds:
             episode = SyntheticKeys(events).draw(np.random.default_rng(seed))
             for policy in POLICIES:

@@ -31,7 +31,7 @@ import distinctkv
 from distinctkv import snapshot
 
 from .. import claims
-from ..data import catalogue, loghub
+from ..data import data_sets, loghub
 from ..result import Result, Row, Series, Setting
 from . import NAMES, Progress, load
 
@@ -255,7 +255,7 @@ def _files(name: str) -> tuple[str, ...]:
     if name == "loghub":
         return loghub.present()
     # A system of Loghub is here with its original truth; the corrected one comes second.
-    return tuple(catalogue.members(name)[0].find() or ())
+    return tuple(data_sets(name)[0].find() or ())
 
 
 # Studies that train

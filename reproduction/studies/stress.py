@@ -19,8 +19,7 @@ from distinctkv.cache import Cache, Memory
 from distinctkv.policy import Concentration, Merge
 
 from ..baselines import Attention
-from ..data import Episode, RecallTask
-from ..data.hard import alike, drifting, mislabelled, rebound
+from ..data import Episode, RecallTask, alike, drifting, mislabelled, rebound
 from ..result import Measure, Result, Role, Row, Series, Setting
 from . import Progress
 from .findings import paragraphs

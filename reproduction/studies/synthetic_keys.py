@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from distinctkv.cache import Memory
 from distinctkv.rule import unit
 
-from ..data import Episode, Events, mimic, movielens, synpuf
-from ..data.synthetic import Ints, occurrences
+from ..data import Episode, Events, Ints, medical, movielens, occurrences
 from .runner import Scale
 
 WIDTH, NOISE = 64, 0.3
@@ -32,14 +31,14 @@ Bools = NDArray[np.bool_]
 
 def drugs() -> Events:
     """MIMIC's prescriptions with one route for every drug, its most common one."""
-    return with_one_label(mimic.load().prescriptions)
+    return with_one_label(medical.load_mimic().prescriptions)
 
 
-# The streams of the paper whose items have keys, by the names that `distinctkv data get` takes.
+# The streams of the paper whose items have keys, by their names in `reproduction.data`.
 STREAMS: Mapping[str, Callable[[], Events]] = {
     "movielens": lambda: movielens.load(),
     "mimic": drugs,
-    "synpuf": lambda: synpuf.load().head(CODES),
+    "synpuf": lambda: medical.load_synpuf().head(CODES),
 }
 LABELS = {"movielens": "MovieLens", "mimic": "MIMIC-IV demo", "synpuf": "DE-SynPUF"}
 

@@ -16,7 +16,7 @@ from distinctkv.nn.gates import WriteGate
 from distinctkv.nn.hybrid import HybridLM
 from distinctkv.nn.ssm import Mamba2
 from distinctkv.nn.train import CollapseWarning, Learner, Ramp, recall, sweep, train
-from reproduction.data.mqar import SILENT, MQARTask
+from reproduction.data import SILENT, MQARTask
 
 TASK = MQARTask(n_items=12, repeats=3, n_keys=48, n_values=48)
 CHANCE = math.log(TASK.n_values)

@@ -4,7 +4,7 @@ import gzip
 from io import BytesIO
 from zipfile import ZipFile
 
-from reproduction.data import loghub, mimic, movielens, synpuf
+from reproduction.data import loghub, medical, movielens
 
 
 def packed(files):
@@ -79,7 +79,7 @@ def log(system, n_lines=loghub.N_LINES, n_events=14):
     }
 
 
-def demo(n_prescriptions=mimic.N_PRESCRIPTIONS, n_diagnoses=mimic.N_DIAGNOSES):
+def demo(n_prescriptions=medical.N_PRESCRIPTIONS, n_diagnoses=medical.N_DIAGNOSES):
     """Drugs 0 to 99, drug 7 by two routes; codes of both editions by turns."""
     drugs = ["subject_id,starttime,drug,route"]
     for i in range(n_prescriptions):
@@ -90,20 +90,24 @@ def demo(n_prescriptions=mimic.N_PRESCRIPTIONS, n_diagnoses=mimic.N_DIAGNOSES):
         codes.append(f"1,2,{i},{'I10,10' if i % 2 else 'V5861,9'}")
     return {
         name: gzip.compress(("\n".join(rows) + "\n").encode(), mtime=0)
-        for name, rows in ((mimic.PRESCRIPTIONS, drugs), (mimic.DIAGNOSES, codes))
+        for name, rows in ((medical.PRESCRIPTIONS, drugs), (medical.DIAGNOSES, codes))
     }
 
 
-def claims(n_claims=synpuf.N_CLAIMS):
+def claims(n_claims=medical.N_CLAIMS):
     """Date and codes of each claim; every fifth date is blank."""
     for i in range(n_claims):
         date = "" if i % 5 == 4 else f"2009{1 + i % 12:02}{1 + i % 28:02}"
         yield date, ["41401", f"V{10 + i % 80}", f"E{800 + i % 200}"][: 1 + i % 3]
 
 
-def official_synpuf(n_claims=synpuf.N_CLAIMS):
+def official_synpuf(n_claims=medical.N_CLAIMS):
     """The official table; codes have blanks before, between and after them."""
-    rows = ["DESYNPUF_ID,CLM_ID,CLM_FROM_DT,ADMTNG_ICD9_DGNS_CD," + ",".join(synpuf.CODES) + ",X"]
+    rows = [
+        "DESYNPUF_ID,CLM_ID,CLM_FROM_DT,ADMTNG_ICD9_DGNS_CD,"
+        + ",".join(medical.CODE_COLUMNS)
+        + ",X"
+    ]
     for i, (date, codes) in enumerate(claims(n_claims)):
         cells = ["", *codes[:2], "", *codes[2:]]
         rows.append(",".join(["A", str(i), date, "486", *cells, *[""] * (10 - len(cells)), ""]))

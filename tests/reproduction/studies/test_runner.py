@@ -4,7 +4,7 @@ import shutil
 import pytest
 
 from reproduction import claims, studies
-from reproduction.data import catalogue
+from reproduction.data import NAMES
 from reproduction.studies import load, runner
 from reproduction.studies.runner import FULL, QUICK, Scale, absent, silent, sources
 from tests.reproduction.studies.tails import streams
@@ -191,7 +191,7 @@ def test_a_study_without_its_data_is_not_measured_until_a_stream_arrives(tmp_pat
 
 def test_all_streams_are_absent_where_there_are_none(tmp_path):
     with nowhere(tmp_path):
-        assert absent(*catalogue.NAMES) == catalogue.NAMES
+        assert absent(*NAMES) == NAMES
 
 
 def test_a_system_of_loghub_is_found_by_itself(tmp_path):
