@@ -36,7 +36,6 @@ KEYS: dict[str, Any] = {
     "spans of time": np.ones((1, 3), "m8[s]"),
     "records": np.zeros(3, [("a", "f4")]),
     "nothing": None,
-    "a masked array": np.ma.masked_array(np.eye(3), np.eye(3)),
     "a set": {1.0, 2.0, 3.0},
     "a dictionary": {"a": 1.0},
     "a function": len,
@@ -61,7 +60,6 @@ OTHER: dict[str, Try] = {
     "theta zero": lambda cache: cache.read(np.eye(3), 0.0),
     "theta nan": lambda cache: cache.read(np.eye(3), NAN),
     "theta a word": lambda cache: cache.read(np.eye(3), "warm"),  # type: ignore[arg-type]
-    "absorbing an array": lambda cache: cache.absorb(np.eye(3)),  # type: ignore[arg-type]
     "absorbing another width": lambda cache: cache.absorb(_of_four()),
     "absorbing another metric": lambda cache: cache.absorb(Cache(metric="euclidean")),
     "absorbing another merge": lambda cache: cache.absorb(Cache(merge=Merge(value="last"))),

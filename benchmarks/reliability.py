@@ -12,26 +12,23 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, get_args
+from unittest.mock import patch
 
 import numpy as np
 
 from distinctkv import Cache, Concentration, Merge
-from distinctkv.dedup import Deduplicator
-from distinctkv.dedup.screened import Screened
+from distinctkv.engines import screened
 from distinctkv.policy import KeyPolicy, Metric, ValuePolicy
 
 from . import bad, kills
 from .common import keep, stamp, verdict
 from .damage import mutations, saved
 
-# The last is a de-duplicator's way with single records, which goes past the engines of a cache.
-ENGINES = ("blocked", "sequential", "compiled", "screened", "inline")
-SEVERAL = (list, np.ndarray)
+ENGINES = ("blocked", "sequential", "compiled", "screened")
 ROOT = Path(__file__).parent.parent
 
 
@@ -131,7 +128,7 @@ def refused(folder: Path) -> Counter[str]:
     """Every kind of bad input on every engine: refused in our words, with nothing changed?"""
     fate: Counter[str] = Counter()
     for engine in ENGINES:
-        for name, attempt in tries(engine).items():
+        for name, attempt in bad.tries().items():
             held = holder(engine)
             before = saved(held, folder / "bad")
             try:
@@ -146,31 +143,15 @@ def refused(folder: Path) -> Counter[str]:
     return fate
 
 
-def tries(engine: str) -> dict[str, Callable[[Any], object]]:
-    """Bad input as an engine meets it: of keys, the last row as a single record."""
-    if engine != "inline":
-        return dict(bad.tries())
-    return {
-        name: partial(Deduplicator.add, record=keys[-1] if isinstance(keys, SEVERAL) else keys)
-        for name, keys in bad.KEYS.items()
-    }
-
-
-def holder(engine: str) -> Any:  # noqa: ANN401
-    """A cache on an engine, or a de-duplicator, with keys of three in it."""
-    if engine not in ("screened", "inline"):
+def holder(engine: str) -> Cache:
+    """A cache on an engine, with keys of three in it."""
+    if engine != "screened":
         return bad.cache(engine)
+    cache = Cache(Concentration.fixed(1e-4), engine="screened")
     rows = np.random.default_rng(0).standard_normal((400, 3))
-    if engine == "inline":
-        seen = Deduplicator(0.9999)
-        for row in rows:
-            seen.add(row)
-        return seen
-    cache, screened = Cache(Concentration.fixed(1e-4)), Screened(1e-4, 3)
-    cache._engine = screened.engine
-    cache.write(rows, [0] * len(rows))
-    screened.refresh(cache._slots)
-    screened.screen.worthwhile = True  # with three numbers it never is by itself
+    with patch.object(screened, "MAX_COST", np.inf):  # with three numbers it never pays
+        for part in np.array_split(rows, 8):
+            cache.write(part, [0] * len(part))
     return cache
 
 

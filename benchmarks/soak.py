@@ -60,7 +60,7 @@ def soak(n_tokens: int) -> list[dict[str, Any]]:
         if done // step != (done + CHUNK) // step:
             wall, cpu = step / spent
             part = {"tokens": done + CHUNK, "rss_mb": resident(), "slots": len(cache)}
-            parts.append(part | {"born": cache.born, "pace": cpu, "wall_pace": wall})
+            parts.append(part | {"born": cache.n_opened, "pace": cpu, "wall_pace": wall})
             told = f"{short(done + CHUNK)} tokens, {part['rss_mb']:.1f} MB"
             print(f"  {told}, {short(cpu)} per CPU s, {short(wall)} per wall s", flush=True)
             spent[:] = 0

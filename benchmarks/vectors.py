@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from distinctkv import Cache, Concentration
-from distinctkv.engines.bounds import Geometry
+from distinctkv.engines.bounds import ScoreBounds
 
 from . import indexes
 from .baselines import Chunked, Naive
@@ -146,18 +146,18 @@ def write(stream: Stream) -> tuple[Cache, Ints, Ints]:
 def counted() -> Iterator[list[int]]:
     """Float operations of each product that our engine makes."""
     made: list[int] = []
-    plain = Geometry.scores
+    plain = ScoreBounds.scores
 
-    def scores(self: Geometry, tokens: Ints | slice, keys: Rows) -> Any:  # noqa: ANN401
+    def scores(self: ScoreBounds, tokens: Ints | slice, keys: Rows) -> Any:  # noqa: ANN401
         found = plain(self, tokens, keys)
         made.append(2 * found.size * keys.shape[1])
         return found
 
-    Geometry.scores = scores  # type: ignore[method-assign]
+    ScoreBounds.scores = scores  # type: ignore[method-assign]
     try:
         yield made
     finally:
-        Geometry.scores = plain  # type: ignore[method-assign]
+        ScoreBounds.scores = plain  # type: ignore[method-assign]
 
 
 def compare(name: str, exact: Exact, guess: Estimate, full: Race | None) -> Measured:

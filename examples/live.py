@@ -37,10 +37,10 @@ def flow(source: op.Source, sink: op.Sink, folder: Path) -> Dataflow:
 
     def learn(cache: Cache | None, batch: list[dict]) -> tuple[Cache, list[str]]:
         cache = cache or Cache(Concentration.fixed(0.3))
-        seen, born = cache.seen, cache.born
+        seen, next_id = cache.seen, cache.n_opened
         cache.write(np.array([event["key"] for event in batch]))
         cache.save(folder / f"{by_shard(json.dumps(batch[0]))[0]}.cache")
-        first = cache.slots.first_seen[cache.slots.ids >= born] - seen
+        first = cache.slots.first_seen[cache.slots.ids >= next_id] - seen
         return cache, [f"new: {batch[row]['source']}" for row in first]
 
     made = Dataflow("live")

@@ -42,7 +42,9 @@ def assert_same(cache, rule, values=True):
     table = cache.slots
     assert table.ids.tolist() == [slot.id for slot in rule.slots]
     assert np.array_equal(table.keys, rule.keys)
-    assert np.array_equal(table.usage, np.array([slot.usage for slot in rule.slots]) / rule.worth)
+    assert np.array_equal(
+        table.usage, np.array([slot.usage for slot in rule.slots]) / rule.use_weight
+    )
     for name in ("count", "first_seen", "last_seen"):
         assert getattr(table, name).tolist() == [getattr(slot, name) for slot in rule.slots]
     assert cache.temperature == rule.temperature

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distinctkv import Concentration, Merge, Rule
-from distinctkv.rule import LARGEST_WORTH, novelty, read, unit
+from distinctkv.rule import MAX_USE_WEIGHT, novelty, read, unit
 
 APPLE, SKY, GRASS = np.eye(3, dtype=np.float32)
 STREAM = [SKY, APPLE, GRASS, APPLE, SKY, GRASS]
@@ -101,7 +101,7 @@ def test_usage_decays_with_every_token():
     rule = Rule(Concentration.fixed(0.5, decay=0.5))
     for key in (APPLE, SKY, SKY):
         rule.write(key)
-    assert [slot.usage / rule.worth for slot in rule.slots] == [0.25, 1.5]
+    assert [slot.usage / rule.use_weight for slot in rule.slots] == [0.25, 1.5]
 
 
 def test_usage_outlives_the_range_of_a_float():
@@ -109,7 +109,7 @@ def test_usage_outlives_the_range_of_a_float():
     for _ in range(200):
         rule.write(APPLE)
     assert 0 < rule.slots[0].usage < np.inf
-    assert rule.worth <= LARGEST_WORTH
+    assert rule.use_weight <= MAX_USE_WEIGHT
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])

@@ -1,4 +1,4 @@
-"""Merging one set of slots into another, so that caches built on shards become one."""
+"""Merge the slots of one cache into another, so that caches built on shards become one."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engines import blocked
+from .engines.bounds import paired_novelty
 from .policy import Concentration
-from .rule import distances, from_distance
+from .rule import Floats, distances, from_distance
 from .slots import Ints, Slots
 
 
@@ -19,32 +20,31 @@ def absorb(
     other: Slots,
     values: NDArray[Any] | None,
     offset: int,
-) -> Ints:
-    """Run the rule over the other's slots, oldest first; the id here of each.
+) -> tuple[Ints, Floats]:
+    """Run the rule over the other's slots, oldest first; ids here, and novelty to the slot here.
 
-    The other's stream counts as having come after ours, ``offset`` tokens on: our usage decays by
-    its length, and its temperature is carried on from ours.
+    The other's stream counts as having followed ours, ``offset`` tokens later: our usage decays by
+    its length, and its temperature continues from ours.
     """
     order = np.argsort(other["ids"])
     theirs = {name: other[name][order] for name in other.columns if name != "values"}
     payload = None if values is None else values[order]
-    theirs["usage"] = theirs["usage"] / other.worth
-    slots["usage"][:] *= concentration.decay**other.tokens / slots.worth
+    theirs["usage"] = theirs["usage"] / other.use_weight
+    slots["usage"][:] *= concentration.decay**other.tokens / slots.use_weight
     cooled = (1 - concentration.rate) ** other.tokens * slots.temperature
     temperature = min(1.0, cooled + other.temperature)
-    slots.worth = 1.0
-    ids = np.empty(len(order), np.int64)
+    slots.use_weight = 1.0
+    ids, novelty = np.empty(len(order), np.int64), np.empty(len(order))
     step = blocked.CHUNK if slots.merge.key == "first" else 1
     for start in range(0, len(order), step):
         part = slice(start, start + step)
         some = {name: column[part] for name, column in theirs.items()}
-        ids[part] = _take(
-            slots, concentration, some, None if payload is None else payload[part], offset
-        )
+        some_values = None if payload is None else payload[part]
+        ids[part], novelty[part] = _take(slots, concentration, some, some_values, offset)
     slots.tokens += other.tokens
     slots.temperature = temperature
     shrink(slots, concentration)
-    return ids
+    return ids, novelty
 
 
 def shrink(slots: Slots, concentration: Concentration) -> None:
@@ -62,32 +62,35 @@ def _take(
     theirs: dict[str, NDArray[Any]],
     values: NDArray[Any] | None,
     offset: int,
-) -> Ints:
-    rows, opened = _place(slots, concentration, theirs)
+) -> tuple[Ints, Floats]:
+    """Merge some slots; the id here of each, and its novelty to the key that it met."""
+    rows, opened = _assign(slots, concentration, theirs)
     first, last = theirs["first_seen"] + offset, theirs["last_seen"] + offset
-    births = np.flatnonzero(opened)
+    openers = np.flatnonzero(opened)
     start = slots.n
-    slots.append(theirs["keys"][births], first[births], None if values is None else values[births])
-    slots["ids"][start:] = slots.born + np.arange(len(births))
-    slots.born += len(births)
+    slots.append(
+        theirs["keys"][openers], first[openers], None if values is None else values[openers]
+    )
+    slots["ids"][start:] = slots.n_opened + np.arange(len(openers))
+    slots.n_opened += len(openers)
+    novelty = paired_novelty(theirs["keys"], slots["keys"][rows], slots.metric)
     if slots.merge.key != "first":
         _move(slots, theirs, int(rows[0]), fresh=bool(opened[0]))
     np.add.at(slots["usage"], rows, theirs["usage"])
     np.add.at(slots["count"], rows, theirs["count"])
     if values is not None:
         if slots.merge.value == "last":
-            # Of several that join one slot, the value seen last stays.
+            # Of several slots that join one, the value seen last stays.
             late = np.argsort(last, kind="stable")
             late = late[last[late] >= slots["last_seen"][rows[late]]]
             slots["values"][rows[late]] = values[late]
         elif slots.merge.value in ("mean", "counts"):
             np.add.at(slots["values"], rows, values)
     np.maximum.at(slots["last_seen"], rows, last)
-    ids: Ints = slots["ids"][rows]
-    return ids
+    return slots["ids"][rows], novelty
 
 
-def _place(
+def _assign(
     slots: Slots, concentration: Concentration, theirs: dict[str, NDArray[Any]]
 ) -> tuple[Ints, NDArray[np.bool_]]:
     """Row of each of their slots here, counting those that open, and whether it opens."""
@@ -108,7 +111,7 @@ def _place(
 
 
 def _move(slots: Slots, theirs: dict[str, NDArray[Any]], row: int, fresh: bool) -> None:
-    """Weigh two means by the tokens behind them; one that follows drift goes over to the later."""
+    """Average two means weighted by their tokens; an ema key moves to the later stream."""
     new = theirs["mean"][0]
     if fresh:
         slots["mean"][row] = new
@@ -121,4 +124,4 @@ def _move(slots: Slots, theirs: dict[str, NDArray[Any]], row: int, fresh: bool) 
     length = float(np.sqrt((mean * mean).sum())) if slots.metric == "cosine" else 1.0
     if length >= 1e-6:
         slots["keys"][row] = mean / length
-        slots.stretch(slots["keys"][row : row + 1])
+        slots.update_max_norm(slots["keys"][row : row + 1])

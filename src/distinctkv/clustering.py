@@ -190,9 +190,9 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
 
     def _labels(self, ids: Ints) -> Ints:
         """Places of slots among those held now; -1 of those that were evicted since."""
-        if self.cache_.born == len(self.cache_):
-            return ids  # none is gone, so that a birth number is a place
-        held = np.sort(self.cache_._slots["ids"], kind="stable")  # few are out of order
+        if self.cache_.n_opened == len(self.cache_):
+            return ids  # none is gone, so that a id is a place
+        held = self.cache_.ids
         place = np.minimum(np.searchsorted(held, ids), len(held) - 1)
         return np.where(held[place] == ids, place, -1)
 

@@ -1,32 +1,31 @@
-"""The door of a memory: what comes in is checked here, once, before anything changes."""
+"""Validation and preparation of keys, values and queries, once, before anything changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .policy import Metric, ValuePolicy
+from .policy import Metric
 from .rule import Floats, unit
-from .slots import MOST, Bools
+from .slots import MAX_TOKENS, Bools, Kind
 
 LARGEST = 1e15  # a longer coordinate would overflow the float32 square of a distance
 LARGEST_SUMMED = 1e290  # a mean keeps a sum, which must not overflow either
 BLOCK = 4096
 
-Kind = Literal["none", "label", "vector"]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def calm(method: Callable[P, R]) -> Callable[P, R]:
-    """A method that NumPy's warnings do not reach, nor errors that it was told to make of them.
+def ignore_fp_warnings(method: Callable[P, R]) -> Callable[P, R]:
+    """Runs under ``np.errstate(all="ignore")``: inputs are already validated.
 
-    What comes in is checked, so they tell nothing: numbers too small to hold are 0, and products of
-    finite numbers raise flags in vain with some libraries (numpy issues 13173 and 24067).
+    Values too small for float32 become 0, and some BLAS libraries raise floating-point flags in
+    products of finite numbers (numpy issues 13173 and 24067).
     """
 
     @wraps(method)
@@ -38,7 +37,7 @@ def calm(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def as_rows(keys: ArrayLike, width: int | None, what: str = "keys") -> NDArray[Any]:
-    """Rows of numbers from anything float-like, not copied if it can be helped.
+    """Rows of numbers from anything array-like, without a copy if possible.
 
     >>> as_rows([1, 2, 3], width=3).shape
     (1, 3)
@@ -83,22 +82,6 @@ def as_values(values: ArrayLike | None, n_rows: int, single: bool) -> tuple[Kind
     return "vector", given[:, None] if given.ndim == 1 else given
 
 
-def value_type(kind: Kind, policy: ValuePolicy) -> type[np.generic]:
-    """How values of a kind are stored under a policy; refuse pairs that mean nothing."""
-    if kind == "label" and policy == "mean":
-        raise ValueError(
-            "class labels have no mean; use Merge(value='counts'), or give one-hot vectors"
-        )
-    if kind == "vector" and policy == "counts":
-        raise ValueError(
-            "counts are of class labels, got vectors; give whole numbers (L,) or "
-            "Merge(value='mean')"
-        )
-    if kind == "label":
-        return np.int64
-    return np.float64 if policy == "mean" else np.float32
-
-
 def faults(rows: NDArray[Any], metric: Metric) -> Bools:
     """Which rows cannot be keys: not finite, and without direction or too long to compare."""
     bad = np.zeros(len(rows), bool)
@@ -108,7 +91,7 @@ def faults(rows: NDArray[Any], metric: Metric) -> Bools:
             if part.dtype not in (np.float32, np.float64):
                 part = part.astype(np.float64)
             squares = np.einsum("ij,ij->i", part, part)
-        # The plain case needs no second look: nothing overflowed and nothing vanished.
+        # Squares in this range neither overflowed nor vanished: the row needs no second check.
         look = np.flatnonzero(~((squares > 1e-30) & (squares < 1e30)))
         if len(look):
             peak = np.abs(part[look].astype(np.float64)).max(axis=1)
@@ -144,17 +127,17 @@ def explain(rows: NDArray[Any], bad: Bools, metric: Metric, what: str = "key") -
     else:
         use = "store" if what == "value" else "compare"
         why = f"has {seen[np.abs(seen).argmax()]:g} in it, too large to {use}"
-    skip = "" if what == "query" else ", or use on_bad='skip' to count and pass over such rows"
+    skip = "" if what == "query" else ", or use on_bad='skip' to count and skip such rows"
     return ValueError(
         f"{what} {row} {why} ({int(bad.sum())} of {len(rows)} rows are bad); drop it{skip}"
     )
 
 
 class Centre:
-    """The mean direction of the tokens so far, taken off each key before the cosine.
+    """The running mean of the unit keys, subtracted from each key before the cosine.
 
-    Keys that share a large common part all look alike to a cosine. The mean of the tokens *before*
-    a token is subtracted from it, so the past never changes and chunks make no difference.
+    Keys with a large common component all have a high cosine. From each token the mean of the
+    tokens *before* it is subtracted, so past keys never change and chunking makes no difference.
     """
 
     def __init__(self) -> None:
@@ -163,13 +146,13 @@ class Centre:
         self.tokens = 0
 
     def shift(self, units: Floats) -> Floats:
-        """Centred rows, by the mean as it stands."""
+        """Rows centred by the current mean."""
         if self.total is None or self.tokens == 0:
             return units
         return _recentre(units, self.total[None] / self.tokens)
 
     def learn(self, units: Floats) -> Floats:
-        """Centred rows, each by the mean of all rows before it; the rows are then remembered."""
+        """Rows centred, each by the mean of all rows before it; the mean then includes the rows."""
         if self.total is None:
             self.total = np.zeros(units.shape[1])
         sums = np.add.accumulate(np.concatenate([self.total[None], units]), axis=0)
@@ -178,22 +161,22 @@ class Centre:
         return _recentre(units, sums[:-1] / before[:, None])
 
     def restore(self, total: Floats | None, tokens: int) -> None:
-        """Take up a mean that was saved."""
+        """Load a saved mean."""
         self.total, self.tokens = total, int(tokens)
-        if (total is None) != (self.tokens == 0) or not 0 <= self.tokens <= MOST:
+        if (total is None) != (self.tokens == 0) or not 0 <= self.tokens <= MAX_TOKENS:
             raise ValueError(f"a mean of {tokens} tokens")
         if total is None:
             return
         if total.dtype != np.float64 or total.ndim != 1 or not np.isfinite(total).all():
-            raise ValueError("a mean that is no row of numbers")
+            raise ValueError("a mean that is not a row of numbers")
 
     @property
     def width(self) -> int | None:
-        """Numbers in a row; None until the first."""
+        """Columns of a row; None until the first row."""
         return None if self.total is None else len(self.total)
 
     def add(self, other: Centre) -> None:
-        """Count the other's tokens too."""
+        """Merge the mean of another stream."""
         if other.total is not None:
             self.total = other.total + (0.0 if self.total is None else self.total)
             self.tokens += other.tokens
@@ -204,8 +187,8 @@ def comparable(rows: NDArray[Any], metric: Metric) -> Floats:
     return unit(rows) if metric == "cosine" else np.array(rows, dtype=np.float64)
 
 
-def pieces(rows: NDArray[Any]) -> Iterator[slice]:
-    """Slices of rows small enough for float64 copies of them to stay in a processor's cache."""
+def blocks(rows: NDArray[Any]) -> Iterator[slice]:
+    """Slices of rows, so small that float64 copies of them stay in the L2 cache."""
     step = max(16, (1 << 16) // rows.shape[1])
     for start in range(0, len(rows), step):
         yield slice(start, start + step)
@@ -220,22 +203,15 @@ def _recentre(units: Floats, mean: Floats) -> Floats:
 
 
 def _numbers(given: ArrayLike, what: str) -> NDArray[Any]:
-    parts = given if isinstance(given, list | tuple) else [given]
-    if any(isinstance(part, np.ma.MaskedArray) for part in parts):
-        raise TypeError(
-            f"{what} are a masked array, whose mask would be lost; fill or drop it first"
-        )
     try:
         array = np.asarray(given)
     except (ValueError, TypeError, RuntimeError) as error:
         rule = "rows of equal length" if isinstance(given, list | tuple) else "an array of numbers"
         way = "; .float() makes one that NumPy knows" if "BFloat16" in str(error) else ""
         raise ValueError(f"{what} must be {rule}: {error}{way}") from error
-    if array.dtype.kind == "O":
-        raise TypeError(
-            f"{what} must be real numbers, got objects in a {type(given).__name__}; make an array "
-            "of it first: np.array([*rows], float), or .to_numpy(float) of a table"
-        )
     if array.dtype.kind not in "fiub":
-        raise TypeError(f"{what} must be real numbers, got {array.dtype}; encode them first")
+        raise TypeError(
+            f"{what} must be real numbers, got {array.dtype}; encode them, or convert a table by "
+            ".to_numpy(float)"
+        )
     return array

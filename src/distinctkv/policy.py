@@ -1,10 +1,9 @@
-"""What a memory is told once: when to open a slot, and what a repeat does to its slot."""
+"""The policies of a memory: when a slot opens, and what a repeat does to its slot."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from math import inf, isnan
-from numbers import Real
 from typing import Literal, Self, get_args
 
 Metric = Literal["cosine", "euclidean"]
@@ -31,7 +30,7 @@ class Concentration:
     decay: float = 0.98
 
     def __post_init__(self) -> None:
-        """Refuse numbers for which the rule means nothing."""
+        """Raise for numbers outside their range."""
         for field in fields(self):
             check_real(field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, float(getattr(self, field.name)))
@@ -81,7 +80,7 @@ class Concentration:
         rate: float = 0.05,
         decay: float = 0.98,
     ) -> Self:
-        """Approach II: the budget heats up while slots open and cools when the stream repeats."""
+        """Approach II: the budget grows while slots open and shrinks when the stream repeats."""
         return cls(tau, base, gain, rate, decay)
 
     @property
@@ -108,7 +107,7 @@ class Merge:
     pace: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse unknown words, which would otherwise be found at the first repeat."""
+        """Raise for unknown policies, which would otherwise show at the first repeat."""
         if self.key not in get_args(KeyPolicy):
             raise ValueError(f"key must be one of {get_args(KeyPolicy)}, got {self.key!r}")
         if self.value not in get_args(ValuePolicy):
@@ -120,7 +119,7 @@ class Merge:
 
 
 def check_metric(metric: str, tau: float) -> None:
-    """Refuse an unknown metric, and a threshold no cosine can pass."""
+    """Raise for an unknown metric, and for a threshold that no cosine novelty exceeds."""
     if metric not in get_args(Metric):
         raise ValueError(f"metric must be one of {get_args(Metric)}, got {metric!r}")
     if metric == "cosine" and tau > 2:
@@ -129,14 +128,7 @@ def check_metric(metric: str, tau: float) -> None:
         )
 
 
-def check_real(name: str, number: object) -> None:
-    """Refuse what is no number, and nan."""
-    if isinstance(number, bool) or not isinstance(number, Real):
-        way_out = "; for the default leave it out" if number is None else ""
-        raise TypeError(f"{name} must be a number, got {number!r}{way_out}")
-    try:
-        missing = isnan(float(number))
-    except OverflowError as error:
-        raise ValueError(f"{name} must fit into a float: {error}; use inf for no limit") from error
-    if missing:
+def check_real(name: str, number: float) -> None:
+    """Raise for nan, and for what is not a number."""
+    if isnan(number):
         raise ValueError(f"{name} must be a number, got nan")

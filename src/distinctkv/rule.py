@@ -1,11 +1,11 @@
-"""The paper's section 2, one token at a time: the law that every engine obeys id for id.
+"""The paper's section 2, one token at a time: the reference; every engine gives the same ids.
 
 Symbols: ``key`` k_t, ``slot.key`` kappa_i, ``slot.value`` nu_i, ``slot.usage`` u_i,
 ``temperature`` T_t, ``budget`` M_t, ``tau``, ``theta`` as in the text.
 
-Two choices make the law exact on every machine. Novelty comes from the squared distance, which for
-rows of length one is twice 1 - cosine, and is exactly 0 for a repeat. Every sum that decides runs
-from left to right in float64, so no library's order of addition can flip a decision.
+Two choices make the decisions the same on every machine. Novelty is computed from the squared
+distance, which for rows of length one is twice 1 - cosine, and is exactly 0 for a repeat. Every sum
+that a decision depends on runs from left to right in float64, whatever library adds it up.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .policy import Concentration, Merge, Metric, check_metric
 Floats = NDArray[np.float64]
 Keys = NDArray[np.float32]
 
-# Usage is counted in a coin that gains 1/decay of worth per token, which ranks slots as decaying
-# them all would. Past this worth every purse is scaled down; a power of two loses no bit.
-LARGEST_WORTH = 2.0**500
+# Instead of multiplying every usage by `decay` per token, a use at token t adds (1/decay)^t; the
+# ranking is the same. Above this weight all usages are divided by it, which is exact.
+MAX_USE_WEIGHT = 2.0**500
 
 
 def unit(rows: NDArray[Any]) -> Floats:
@@ -71,11 +71,11 @@ def from_distance(squared: float, metric: Metric) -> float:
 
 
 def novelty(key: NDArray[Any], keys: NDArray[Any], metric: Metric = "cosine") -> tuple[float, int]:
-    """Distance of ``key`` from the nearest slot, and that slot (eq. 1); the oldest wins a tie.
+    """Novelty of ``key`` to the nearest slot, and that slot (eq. 1); the oldest wins a tie.
 
     >>> novelty(np.eye(3)[1], np.eye(3))
     (0.0, 1)
-    >>> novelty(np.eye(3)[1], np.eye(3)[:0])  # nothing is like anything in an empty memory
+    >>> novelty(np.eye(3)[1], np.eye(3)[:0])  # no slot yet
     (inf, -1)
     """
     if len(keys) == 0:
@@ -109,7 +109,7 @@ def read(
 
 @dataclass(eq=False)
 class Slot:
-    """One distinct thing: its key, its value, and who used it when."""
+    """One distinct item: its key, its value, and its usage."""
 
     id: int
     key: Keys
@@ -122,7 +122,7 @@ class Slot:
 
 
 def move(slot: Slot, key: Keys, merge: Merge, metric: Metric) -> None:
-    """Bring the slot's key towards a repeat, as the key policy says; ``slot.count`` includes it.
+    """Move the slot's key towards a repeat by the key policy; ``slot.count`` includes the repeat.
 
     The mean behind the key is kept in float64: in float32 small steps of a long mean would vanish.
     """
@@ -135,7 +135,7 @@ def move(slot: Slot, key: Keys, merge: Merge, metric: Metric) -> None:
     mean = slot.mean + (new - slot.mean) * (1 / slot.count if merge.key == "mean" else merge.pace)
     slot.mean = mean
     length = float(np.sqrt(np.add.accumulate(mean * mean)[-1])) if metric == "cosine" else 1.0
-    if length >= 1e-6:  # opposite keys may cancel: no direction is left to take
+    if length >= 1e-6:  # opposite keys may cancel, which leaves no direction
         slot.key = (mean / length).astype(np.float32)
 
 
@@ -150,7 +150,7 @@ def bind(slot: Slot, value: Any, merge: Merge) -> None:  # noqa: ANN401
 
 
 class Rule:
-    """A memory that follows the paper token by token; slow, and the reference for every engine.
+    """A memory that follows the paper token by token: slow, the reference for every engine.
 
     Keys come as a cache stores them: float32 rows, of length one under the cosine (`unit`).
 
@@ -162,7 +162,7 @@ class Rule:
     def __init__(
         self, concentration: Concentration, merge: Merge | None = None, metric: Metric = "cosine"
     ) -> None:
-        """Start empty and cold."""
+        """Start empty, with temperature 0."""
         check_metric(metric, concentration.tau)
         self.concentration = concentration
         self.merge = merge or Merge()
@@ -170,17 +170,17 @@ class Rule:
         self.slots: list[Slot] = []
         self.temperature = 0.0
         self.tokens = 0
-        self.born = 0
-        self.worth = 1.0
+        self.n_opened = 0
+        self.use_weight = 1.0
 
     def write(self, key: Keys, value: Any = None) -> int:  # noqa: ANN401
-        """Allocate or merge one token (eq. 2), then warm, cool and evict (eqs. 4-6)."""
+        """Open or merge one token (eq. 2), update the temperature, evict (eqs. 4-6)."""
         policy = self.concentration
         self._tick()
         nov, nearest = novelty(key, self.keys, self.metric)
         opened = not self.slots or nov > policy.tau
         slot = self._open(key) if opened else self.slots[nearest]
-        slot.usage += self.worth
+        slot.usage += self.use_weight
         slot.count += 1
         slot.last_seen = self.tokens
         move(slot, key, self.merge, self.metric)
@@ -189,7 +189,7 @@ class Rule:
         bind(slot, value, self.merge)
         self.temperature = (1 - policy.rate) * self.temperature + policy.rate * opened
         while len(self.slots) > self.budget:
-            self._evict(spare=slot if opened else None)
+            self._evict(keep=slot if opened else None)
         self.tokens += 1
         return slot.id
 
@@ -207,20 +207,20 @@ class Rule:
 
     def _open(self, key: Keys) -> Slot:
         empty: Any = {"mean": 0.0, "counts": {}}.get(self.merge.value)
-        slot = Slot(self.born, key, empty, self.tokens, self.tokens)
+        slot = Slot(self.n_opened, key, empty, self.tokens, self.tokens)
         self.slots.append(slot)
-        self.born += 1
+        self.n_opened += 1
         return slot
 
-    def _evict(self, spare: Slot | None) -> None:
-        """Drop the least used slot (eq. 6): of equals the longest idle, then the oldest."""
-        others = [slot for slot in self.slots if slot is not spare]
+    def _evict(self, keep: Slot | None) -> None:
+        """Drop the least used slot (eq. 6): of equals the one idle longest, then the oldest."""
+        others = [slot for slot in self.slots if slot is not keep]
         self.slots.remove(min(others, key=lambda slot: (slot.usage, slot.last_seen, slot.id)))
 
     def _tick(self) -> None:
         if self.tokens:
-            self.worth *= 1 / self.concentration.decay
-        if self.worth > LARGEST_WORTH:
-            self.worth /= LARGEST_WORTH
+            self.use_weight *= 1 / self.concentration.decay
+        if self.use_weight > MAX_USE_WEIGHT:
+            self.use_weight /= MAX_USE_WEIGHT
             for slot in self.slots:
-                slot.usage /= LARGEST_WORTH
+                slot.usage /= MAX_USE_WEIGHT

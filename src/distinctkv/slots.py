@@ -1,58 +1,85 @@
-"""Everything a memory remembers: one row per slot, in columns, and a few running numbers."""
+"""The state of a cache: one row per slot in columns, running numbers, and the slot values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .policy import Merge, Metric
-from .repeats import Repeats
-from .rule import LARGEST_WORTH, Floats, Keys
+from .policy import Merge, Metric, ValuePolicy
+from .rule import MAX_USE_WEIGHT, Floats, Keys
 
-# L tokens of a chunk, S slots before it. Column c < S is slot row c; column S + t is the slot that
-# token t of the chunk opened.
+# L tokens of a chunk, S slots before it, D key size, C classes. Column c < S is slot row c; column
+# S + t is the slot that token t of the chunk opened.
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-MOST = 2**62  # tokens that can be counted
+Kind = Literal["none", "label", "vector"]  # of values
+
+MAX_TOKENS = 2**62  # that can be counted
 SIGNED = ("keys", "mean", "values")  # columns that may hold negative numbers
 
 
 @dataclass(slots=True)
 class Decision:
-    """What an engine decided for a chunk, before anything is written down."""
+    """What an engine decided for a chunk, before the slots change."""
 
     columns: Ints  # (L,) the slot of each token
     opened: Bools  # (L,) whether the token opened it
     temperature: float
-    kept: Bools | None = None  # (S + L,) columns alive at the end; None: nothing was evicted
+    alive: Bools | None = None  # (S + L,) columns not evicted by the end; None: all
     moved: tuple[Keys, Floats] | None = None  # keys and means of all columns, if keys move
+
+
+class KeyIndex(Protocol):
+    """A search index over the keys of slots; the slots own it and tell it when rows move."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes allocated."""
+        ...
+
+    def follow(self, rows: Ints, n_rows: int) -> None:
+        """Of ``n_rows`` rows these were kept, in this order."""
+        ...
+
+
+Index = TypeVar("Index", bound=KeyIndex)
 
 
 class Slots:
     """Growing columns ``ids, keys, values, usage, count, first_seen, last_seen``.
 
-    Rows are in no special order (engines bring hot slots to the front); ids are birth numbers.
+    Rows are in no special order (engines move frequently used slots to the front). Slot ids number
+    the slots in the order in which they opened.
     """
 
-    NUMBERS = ("temperature", "worth", "tokens", "born")
+    NUMBERS = ("temperature", "use_weight", "tokens", "n_opened")
 
     def __init__(self, merge: Merge, metric: Metric) -> None:
         """Start with no slot; the widths of keys and values are known at the first write."""
         self.merge, self.metric = merge, metric
         self.n = 0
         self.columns: dict[str, NDArray[Any]] = {}
-        self.temperature, self.worth = 0.0, 1.0
-        self.tokens, self.born = 0, 0
-        self.repeats = Repeats()
-        self.proposer: Any = None  # an engine's index over the keys, told when rows move
-        self.sorted_at = 0  # tokens when rows were last put in order of use
-        self.reach = 1 + 1e-6 if metric == "cosine" else 0.0  # no key is longer than this
+        self.temperature, self.use_weight = 0.0, 1.0
+        self.tokens, self.n_opened = 0, 0
+        self.sorted_at = 0  # tokens when rows were last sorted by use
+        self.searched = (
+            0.0  # share of the slots that the blocked engine compared a token with lately
+        )
+        self.max_norm = 1 + 1e-6 if metric == "cosine" else 0.0  # no key is longer than this
+        self._indexes: dict[type[Any], KeyIndex] = {}
 
-    def start(self, width: int, values: NDArray[Any] | None) -> None:
+    def index(self, kind: type[Index]) -> Index:
+        """The index of this kind over the keys, made at the first call; safe between threads."""
+        found = self._indexes.get(kind) or self._indexes.setdefault(kind, kind())
+        assert isinstance(found, kind)
+        return found
+
+    def set_shape(self, width: int, values: NDArray[Any] | None) -> None:
         """Fix the shape of a key and of a value; ``values`` is an example with no rows."""
         long, double = np.dtype(np.int64), np.dtype(np.float64)
         shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
@@ -76,35 +103,34 @@ class Slots:
         values: NDArray[Any] | None,
         seen: int,
     ) -> None:
-        """Take up what was saved after ``seen`` rows of a stream; refuse what cannot be ours."""
+        """Load what was saved after ``seen`` rows of a stream; raise if it is inconsistent."""
         for name in self.NUMBERS:
             setattr(self, name, type(getattr(self, name))(numbers[name]))
-        if not 0 <= self.born <= self.tokens <= seen:
-            raise ValueError(f"{self.born} slots born of {self.tokens} tokens in {seen} rows")
-        if not (0 <= self.temperature <= 1 and 0 < self.worth <= LARGEST_WORTH):
-            raise ValueError(f"temperature {self.temperature}, worth {self.worth}")
+        if not 0 <= self.n_opened <= self.tokens <= seen:
+            raise ValueError(f"{self.n_opened} slots opened by {self.tokens} tokens, {seen} rows")
+        if not (0 <= self.temperature <= 1 and 0 < self.use_weight <= MAX_USE_WEIGHT):
+            raise ValueError(f"temperature {self.temperature}, use weight {self.use_weight}")
         if not columns:
             return
-        self.start(columns["keys"].shape[1], values)
+        self.set_shape(columns["keys"].shape[1], values)
         self.n = len(columns["ids"])
         for name, empty in self.columns.items():
-            got = columns[name]
-            if (got.dtype, got.shape) != (empty.dtype, (self.n, *empty.shape[1:])):
-                raise ValueError(f"column {name} is {got.dtype} {got.shape}")
+            saved = columns[name]
+            if (saved.dtype, saved.shape) != (empty.dtype, (self.n, *empty.shape[1:])):
+                raise ValueError(f"column {name} is {saved.dtype} {saved.shape}")
         self._check(columns, seen)
         self.columns = columns
-        if self.metric == "euclidean":
-            self.reach = longest(columns["keys"])
+        self.update_max_norm(columns["keys"])
 
     def _check(self, columns: dict[str, NDArray[Any]], seen: int) -> None:
-        """Refuse numbers that no stream can have left."""
+        """Raise if no stream can have left these numbers."""
         ids, keys = columns["ids"], columns["keys"]
         lengths = np.sqrt((keys.astype(np.float64) ** 2).sum(axis=1))
         unit_rows = self.metric != "cosine" or bool((np.abs(lengths - 1) < 1e-3).all())
         if set(columns) != set(self.columns):
             raise ValueError(f"columns {sorted(columns)}")
-        if (np.diff(ids) <= 0).any() or (ids < 0).any() or (ids >= self.born).any():
-            raise ValueError(f"ids {ids[:3]}... of {self.born} ever born")
+        if (np.diff(ids) <= 0).any() or (ids < 0).any() or (ids >= self.n_opened).any():
+            raise ValueError(f"ids {ids[:3]}... of {self.n_opened} opened")
         for name, column in columns.items():
             if not (np.isfinite(column).all() and (name in SIGNED or (column >= 0).all())):
                 raise ValueError(f"column {name} has numbers out of range")
@@ -131,30 +157,28 @@ class Slots:
     @property
     def nbytes(self) -> int:
         """Bytes allocated, the room for growth included."""
-        proposer = 0 if self.proposer is None else self.proposer.nbytes
-        columns = sum(column.nbytes for column in self.columns.values())
-        return int(columns + self.repeats.nbytes + proposer)
+        indexes = sum(index.nbytes for index in self._indexes.values())
+        return int(sum(column.nbytes for column in self.columns.values()) + indexes)
 
     def reserve(self, n: int) -> None:
-        """Make room for ``n`` rows in steps of a twelfth, so little is ever held in vain."""
+        """Make room for ``n`` rows; the columns grow by a twelfth, so little memory is unused."""
         room = len(self.columns["ids"])
         if n > room:
             self._resize(max(n, room + room // 12))
 
     def compact(self) -> None:
-        """Give back what is left over when slots are gone."""
+        """Free memory that evicted slots have left."""
         if len(self.columns["ids"]) > self.n + self.n // 8:
             self._resize(self.n + self.n // 12)
 
-    def take(self, rows: Ints | Bools) -> None:
-        """Keep these rows, in this order."""
-        self.repeats.forget()
-        if self.proposer is not None:
-            self.proposer.follow(rows, self.n)
+    def take(self, rows: Ints) -> None:
+        """Keep these rows, in this order; rows that stay in place are not copied."""
+        for index in self._indexes.values():
+            index.follow(rows, self.n)
+        moved = np.flatnonzero(rows != np.arange(len(rows)))
         for column in self.columns.values():
-            kept = column[: self.n][rows]
-            column[: len(kept)] = kept
-        self.n = len(kept)
+            column[moved] = column[rows[moved]]
+        self.n = len(rows)
 
     def widen(self, width: int) -> None:
         """Give the table of label counts more columns."""
@@ -181,68 +205,78 @@ class Slots:
             self["mean"][old:] = keys
         if values is not None:
             self["values"][old:] = values if self.merge.value in ("first", "last") else 0
-        self.stretch(keys)
+        self.update_max_norm(keys)
 
-    def stretch(self, keys: Keys) -> None:
-        """Take note of keys that slots hold, or may come to hold by moving towards them."""
+    def update_max_norm(self, keys: Keys) -> None:
+        """Raise ``max_norm`` for keys that slots hold, or may come to hold by moving to them."""
         if self.metric == "euclidean":
-            self.reach = max(self.reach, longest(keys))
+            wide = keys.astype(np.float64)
+            longest = float(np.sqrt((wide * wide).sum(axis=1).max(initial=0.0))) * (1 + 1e-9)
+            self.max_norm = max(self.max_norm, longest)
 
     def commit(
         self,
         keys: Keys,
         values: NDArray[Any] | None,
         times: Ints,
-        worths: Floats,
+        use_weights: Floats,
         decision: Decision,
     ) -> Ints:
-        """Write a decided chunk down and return the id of each token's slot."""
+        """Apply a decided chunk and return the id of each token's slot."""
         columns, opened, before = decision.columns, decision.opened, self.n
         number = np.cumsum(opened) - 1
         fresh = columns >= before
         ids = np.empty(len(columns), np.int64)
         ids[~fresh] = self.columns["ids"][columns[~fresh]]
-        ids[fresh] = self.born + number[columns[fresh] - before]
-        births, rows = np.flatnonzero(opened), columns.copy()
-        if decision.kept is None:
+        ids[fresh] = self.n_opened + number[columns[fresh] - before]
+        openers, rows = np.flatnonzero(opened), columns.copy()
+        order = None
+        if decision.alive is None:
             rows[fresh] = before + number[columns[fresh] - before]
         else:
-            place = np.where(decision.kept, np.cumsum(decision.kept) - 1, -1)
+            openers = openers[decision.alive[before + openers]]
+            kept = _fill_holes(decision.alive[:before])
+            order = np.concatenate([kept, before + openers])
+            place = np.full(len(decision.alive), -1)
+            place[order] = np.arange(len(order))
             rows = place[columns]
-            births = births[decision.kept[before + births]]
-            if not decision.kept[:before].all():
-                self.take(decision.kept[:before])
+            if len(kept) < before:
+                self.take(kept)
         start = self.n
-        self.append(keys[births], times[births], None if values is None else values[births])
-        self["ids"][start:] = self.born + number[births]
-        self._merge(rows, values, times, worths)
+        self.append(keys[openers], times[openers], None if values is None else values[openers])
+        self["ids"][start:] = self.n_opened + number[openers]
+        self._merge(rows, values, times, use_weights)
         if decision.moved is not None:
-            self._move(decision, before)
-            self.stretch(keys)
-        if decision.kept is not None:
+            if order is None:
+                order = np.concatenate([np.arange(before), before + openers])
+            self["keys"][:], self["mean"][:] = (table[order] for table in decision.moved)
+            self.update_max_norm(keys)
+        if decision.alive is not None:
             self.compact()
-        self.born += int(opened.sum())
+        self.n_opened += int(opened.sum())
         self.tokens += len(columns)
-        self.worth = float(worths[-1])
+        self.use_weight = float(use_weights[-1])
         self.temperature = decision.temperature
         return ids
 
-    def worths(self, n: int, growth: float) -> Floats:
-        """What a use is worth at each of the next tokens, up to the next scaling down or ``n``."""
-        first = self.worth * growth if self.tokens else self.worth
-        if first > LARGEST_WORTH:
-            first /= LARGEST_WORTH
-            self["usage"][:] /= LARGEST_WORTH
+    def use_weights(self, n: int, growth: float) -> Floats:
+        """Weight of a use at each of the next tokens, up to the next rescaling or ``n``."""
+        first = self.use_weight * growth if self.tokens else self.use_weight
+        if first > MAX_USE_WEIGHT:
+            first /= MAX_USE_WEIGHT
+            self["usage"][:] /= MAX_USE_WEIGHT
         with np.errstate(over="ignore"):
-            all_worths = np.multiply.accumulate(np.r_[first, np.full(n - 1, growth)])
-        return all_worths[all_worths <= LARGEST_WORTH]
+            weights = np.multiply.accumulate(np.r_[first, np.full(n - 1, growth)])
+        return weights[weights <= MAX_USE_WEIGHT]
 
-    def _merge(self, rows: Ints, values: NDArray[Any] | None, times: Ints, worths: Floats) -> None:
+    def _merge(
+        self, rows: Ints, values: NDArray[Any] | None, times: Ints, use_weights: Floats
+    ) -> None:
         if not (alive := rows >= 0).all():
-            rows, times, worths = rows[alive], times[alive], worths[alive]
+            rows, times, use_weights = rows[alive], times[alive], use_weights[alive]
             values = None if values is None else values[alive]
         # add.at and repeated assignment go through the tokens in order, as the rule does.
-        np.add.at(self["usage"], rows, worths)
+        np.add.at(self["usage"], rows, use_weights)
         np.add.at(self["count"], rows, 1)
         self["last_seen"][rows] = times
         if values is None:
@@ -254,24 +288,167 @@ class Slots:
         elif self.merge.value == "counts":
             np.add.at(self["values"], (rows, values), 1)
 
-    def _move(self, decision: Decision, before: int) -> None:
-        assert decision.moved is not None
-        keys, means = decision.moved
-        alive = np.zeros(len(keys), bool)
-        alive[:before] = True
-        alive[before:] = decision.opened
-        if decision.kept is not None:
-            alive &= decision.kept
-        self["keys"][:] = keys[alive]
-        self["mean"][:] = means[alive]
-
     def _resize(self, room: int) -> None:
         for name, column in self.columns.items():
             self.columns[name] = np.empty((room, *column.shape[1:]), column.dtype)
             self.columns[name][: self.n] = column[: self.n]
 
 
-def longest(keys: Keys) -> float:
-    """An upper bound on the length of these rows."""
-    wide = keys.astype(np.float64)
-    return float(np.sqrt((wide * wide).sum(axis=1).max(initial=0.0))) * (1 + 1e-9)
+def _fill_holes(alive: Bools) -> Ints:
+    """Rows to keep, where the last ones move to the places of those that are dropped."""
+    n = int(alive.sum())
+    rows = np.arange(n)
+    rows[~alive[:n]] = n + np.flatnonzero(alive[n:])
+    return rows
+
+
+def value_type(kind: Kind, policy: ValuePolicy) -> type[np.generic]:
+    """How values of a kind are stored under a policy; raise for meaningless pairs."""
+    if kind == "label" and policy == "mean":
+        raise ValueError(
+            "class labels have no mean; use Merge(value='counts'), or give one-hot vectors"
+        )
+    if kind == "vector" and policy == "counts":
+        raise ValueError(
+            "counts are of class labels, got vectors; give whole numbers (L,) or "
+            "Merge(value='mean')"
+        )
+    if kind == "label":
+        return np.int64
+    return np.float64 if policy == "mean" else np.float32
+
+
+class Values:
+    """How slots hold the values of a cache; the first token stored fixes the kind."""
+
+    def __init__(self, policy: ValuePolicy) -> None:
+        """Start with the kind unknown."""
+        self.policy = policy
+        self.kind: Kind | None = None
+        self.size: tuple[int, ...] = ()
+        self.codes: dict[int, int] = {}  # label -> column of its count
+        self.max_codes = 16  # labels at which unused ones are dropped
+
+    def check(self, kind: Kind, given: NDArray[Any]) -> type[np.generic]:
+        """The type such values are stored in; raise if they differ from the values before."""
+        stored = value_type(kind, self.policy)
+        if self.kind is not None and (kind, given.shape[1:]) != (self.kind, self.size):
+            raise ValueError(
+                f"values are now {_describe(kind, given.shape[1:])}, before they were "
+                f"{_describe(self.kind, self.size)}; use one cache for each kind"
+            )
+        return stored
+
+    def fix(self, kind: Kind, given: NDArray[Any]) -> NDArray[Any] | None:
+        """Fix the kind; return an empty column for slots to store such values in."""
+        self.kind, self.size = kind, given.shape[1:]
+        return self.column()
+
+    def column(self) -> NDArray[Any] | None:
+        """An empty column as slots store values in; None for none."""
+        if self.kind is None or self.kind == "none":
+            return None
+        tail = (len(self.codes),) if self.policy == "counts" else self.size
+        return np.empty((0, *tail), value_type(self.kind, self.policy))
+
+    def encode(self, slots: Slots, given: NDArray[Any]) -> NDArray[Any] | None:
+        """Values as slots take them: for counts, the column of each label."""
+        if self.kind is None or self.kind == "none":
+            return None
+        if self.policy != "counts":
+            return given.astype(value_type(self.kind, self.policy))
+        labels, places = np.unique(given, return_inverse=True)
+        self._drop_unused(slots, labels)
+        for label in labels.tolist():
+            self.codes.setdefault(label, len(self.codes))
+        slots.widen(len(self.codes))
+        return np.array([self.codes[label] for label in labels.tolist()], np.int64)[places]
+
+    def _drop_unused(self, slots: Slots, labels: Ints) -> None:
+        """Drop labels that no slot holds, before new labels widen the table."""
+        if len(self.codes) < self.max_codes or all(
+            label in self.codes for label in labels.tolist()
+        ):
+            return
+        used = np.asarray(slots["values"].any(axis=0))
+        kept = [label for label, code in self.codes.items() if used[code]]
+        slots.narrow([self.codes[label] for label in kept])
+        self.codes = {label: code for code, label in enumerate(kept)}
+        self.max_codes = 2 * len(kept) + 16
+
+    def classes(self, slots: Slots) -> Ints:
+        """Labels counted by the slots held now, in rising order."""
+        if not self.codes:
+            return np.empty(0, np.int64)
+        used = np.asarray(slots["values"].any(axis=0))
+        counted = (label for label, code in self.codes.items() if used[code])
+        return np.array(sorted(counted), np.int64)
+
+    def table(self, slots: Slots, order: Ints) -> NDArray[Any] | None:
+        """Values of these slot rows as users see them: means, labels, or counts by class."""
+        if self.kind == "none":
+            return None
+        raw = slots["values"][order]
+        if self.policy == "mean":
+            return np.asarray(raw / slots["count"][order][:, None])
+        return self.sorted(slots, raw)
+
+    def label_masses(self, slots: Slots) -> tuple[Ints, Callable[[NDArray[Any]], NDArray[Any]]]:
+        """Labels in rising order, and a function from weights (Q, S) to label masses (Q, C)."""
+        if self.policy == "counts":
+            counts = self.table(slots, np.arange(slots.n))
+            assert counts is not None
+            share = counts / counts.sum(axis=1, keepdims=True)
+            return self.classes(slots), lambda weights: weights @ share
+        order = np.argsort(slots["values"], kind="stable")
+        classes, starts = np.unique(slots["values"][order], return_index=True)
+        return classes, lambda weights: np.add.reduceat(weights[:, order], starts, axis=1)
+
+    def example(self) -> tuple[Kind, NDArray[Any]]:
+        """The kind and an array with no rows, as `fix` takes them."""
+        assert self.kind is not None
+        return self.kind, np.empty((0, *self.size))
+
+    def sorted(self, slots: Slots, raw: NDArray[Any]) -> NDArray[Any]:
+        """Rows of stored values with one column of counts for each of `classes`, in that order."""
+        if self.policy != "counts":
+            return raw
+        return raw[:, [self.codes[label] for label in self.classes(slots).tolist()]]
+
+    def state(self, slots: Slots) -> dict[str, Any]:
+        """What a snapshot must hold beside the slots."""
+        return {"kind": self.kind, "size": self.size, "classes": self.classes(slots).tolist()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Load a state that was saved."""
+        self.kind, self.size = state["kind"], tuple(state["size"])
+        if self.kind not in (None, *get_args(Kind)):
+            raise ValueError(f"values of kind {self.kind!r}")
+        sized = len(self.size) == (self.kind in ("none", "vector"))
+        if not (sized and all(isinstance(n, int) and n >= 0 for n in self.size)):
+            raise ValueError(f"values of size {self.size}")
+        self.codes = {int(label): code for code, label in enumerate(state["classes"])}
+        if np.array(sorted(self.codes), np.int64).tolist() != state["classes"]:
+            raise ValueError("classes out of order")
+        if self.codes and (self.policy, self.kind) != ("counts", "label"):
+            raise ValueError("classes where nothing is counted")
+
+    def translate(self, slots: Slots, other: Values, theirs: Slots) -> NDArray[Any] | None:
+        """Another cache's stored values, in the columns that our slots use."""
+        if self.kind == "none":
+            return None
+        raw = theirs["values"]
+        if self.policy != "counts":
+            return raw
+        labels = other.classes(theirs).tolist()
+        for label in labels:
+            self.codes.setdefault(label, len(self.codes))
+        slots.widen(len(self.codes))
+        wide = np.zeros((len(raw), slots["values"].shape[1]), np.int64)
+        for label in labels:
+            wide[:, self.codes[label]] = raw[:, other.codes[label]]
+        return wide
+
+
+def _describe(kind: Kind, size: tuple[int, ...]) -> str:
+    return {"none": "missing", "label": "labels", "vector": f"vectors of {sum(size)}"}[kind]

@@ -1,8 +1,7 @@
-"""Records without their near-repeats."""
+"""Removal of duplicate and near-duplicate records."""
 
-from .batch import Deduplication, deduplicate
-from .deduplicator import Deduplicator
-from .encoding import NGrams
+from .deduplicator import Deduplication, Deduplicator, deduplicate
+from .encoders import NGrams
 from .records import RecordError
 from .verdict import Verdict
 

@@ -1,28 +1,33 @@
-"""A de-duplicator: the rule with records for tokens, and kept records for slots."""
+"""De-duplication: the rule of the cache with records for tokens, and kept records for slots."""
 
 from __future__ import annotations
 
 import copy
+import json
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from math import inf
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import snapshot
 from ..cache import Cache, OnBad
-from ..policy import Concentration, check_real
-from . import saving
-from .admitting import admitted
-from .encoding import NGrams
-from .records import Encoder, Reader, RecordError, several
-from .shelf import Shelf
+from ..guard import UpdateGuard
+from ..inputs import faults
+from ..policy import Concentration
+from ..slots import Ints
+from .encoders import Encoder, NGrams, check_same_encoder, describe_encoder, restore_encoder
+from .records import Reader, several
 from .verdict import Verdict
+
+KIND = "deduplicator"
 
 
 class Deduplicator:
-    """Keeps a record unless it is at least ``similarity`` like one that was kept before.
+    """Keeps a record unless its cosine to a kept record is at least ``similarity``.
 
     A record is a text, a vector, or a mapping whose ``field`` is one of them. ``encode`` takes a
     list of texts (or of whatever your records hold) to an array with a row for each; the default
@@ -49,124 +54,117 @@ class Deduplicator:
         budget: float = inf,
         on_bad: OnBad = "raise",
     ) -> None:
-        """Start empty; ``on_bad="skip"`` counts and passes over what cannot be compared.
+        """Start empty; ``on_bad="skip"`` counts and skips records that cannot be compared.
 
-        That is also a record on which your own ``encode`` fails, or that it gives another width.
+        These include records on which your ``encode`` fails or returns a row of another width.
         """
-        if encode is not None and not callable(encode):
-            raise TypeError(f"encode must be a function of a list of records, got {encode!r}")
-        if field is not None and not isinstance(field, str):
-            raise TypeError(f"field must be the name of a field, got {field!r}")
-        # Usage is not forgotten: a budget is a target size, not a window.
+        # Usage does not decay: a budget is a target size, not a window.
         policy = Concentration.similar(similarity, budget, decay=1.0)
         self.similarity = float(similarity)
-        self.note: dict[str, Any] = {}  # yours: JSON that is saved with it
-        self._shelf = Shelf(Cache(policy, on_bad=on_bad))
+        self.note: dict[str, Any] = {}  # JSON of the user, saved with it
+        self._cache = Cache(policy, on_bad=on_bad)
         self._reader = Reader(NGrams() if encode is None else encode, field, on_bad)
-        self._slots: dict[str, int] = {}  # of kept texts, if none of them is ever let go
+        self._records: dict[int, tuple[int, Any]] = {}  # slot -> number and record
+        self._guard = UpdateGuard("de-duplicator")
 
     def add(self, record: Any) -> Verdict:  # noqa: ANN401
-        """Take in one record."""
-        number = self._shelf.seen
-        content = self._content(record)
-        if isinstance(content, str) and (slot := self._slots.get(content, -1)) >= 0:
-            with self._shelf.whole:
-                self._shelf.repeat(slot)
-            return self._dropped(number, slot, 1.0)
-        if content is None:
-            return self.add_many([record])[0]
-        row = self._reader.row(content, self._shelf.width)
-        with self._shelf.whole:
-            placed = self._shelf.place(row)
-            if placed is not None and placed[1] is None:
-                self._keep(placed[0], number, record)
-        if placed is None:
-            return self.add_many([record])[0]
-        slot, similarity = placed
-        if similarity is None:
-            return Verdict(True, number)
-        return self._dropped(number, slot, similarity)
+        """Add one record."""
+        return self.add_many([record])[0]
 
     def add_many(self, records: Iterable[Any]) -> list[Verdict]:
-        """Take in records, as one by one; if one of them is refused, none is taken in."""
+        """Add records, as one by one; if one of them raises an error, none is added."""
         given = records if isinstance(records, np.ndarray) else [*several(records)]
         if len(given) == 0:
             return []
-        rows = self._rows(given)
-        with self._shelf.whole:
-            verdicts = self._take(given, rows)
-        if self._shelf.cache.on_bad == "skip":
-            first = verdicts[0].number
-            return [
-                self._why(one, given[one.number - first], self._shelf.width) if one.bad else one
-                for one in verdicts
-            ]
-        return verdicts
+        first = self.seen
+        rows = self._reader.encode_batch(given, self._cache.width, first)
+        similarity = np.empty(len(rows))
+        with self._guard:
+            next_id = self._cache.n_opened
+            slots = self._cache.write(rows, similarity_out=similarity)
+            verdicts = self._judge(range(first, self.seen), given, slots, similarity, next_id)
+            self._drop_evicted()
+        return [
+            self._with_reason(one, given[one.number - first], self._cache.width) if one.bad else one
+            for one in verdicts
+        ]
 
     def absorb(self, other: Deduplicator) -> list[Verdict]:
-        """Take in what another has kept, as if its records had followed; what became of each."""
-        if not isinstance(other, Deduplicator):
-            raise TypeError(f"only a Deduplicator can be absorbed, got {type(other).__name__}")
+        """Merge what another has kept, as if its records had followed; a verdict on each."""
         if other is self:
             raise ValueError("a de-duplicator cannot absorb itself; load it twice for that")
-        if (ours := self._way) != (theirs := other._way):
+        ours = {"similarity": self.similarity, **self.setting}
+        theirs = {"similarity": other.similarity, **other.setting}
+        if ours != theirs:
             raise ValueError(
                 f"both must compare records in one way: {ours} and {theirs}; "
                 "for a lower similarity, see rethreshold"
             )
-        saving.check_one(self._reader.encode, other._reader.encode)
-        other._shelf.whole.check()
-        with self._shelf.whole:
-            return self._absorb(other)
-
-    def _absorb(self, other: Deduplicator) -> list[Verdict]:
-        numbers = [self.seen + number for number in other.numbers]
-        placed = self._shelf.absorb(other._shelf)
-        rows = zip(numbers, *(column.tolist() for column in placed), strict=True)
-        verdicts = [
-            Verdict(True, number) if opened else self._dropped(number, slot, similarity)
-            for number, slot, opened, similarity in rows
-        ]
-        self._shelf.prune()
-        return verdicts
+        check_same_encoder(self._reader.encode, other._reader.encode)
+        return self._absorb(other)
 
     def rethreshold(self, similarity: float) -> Deduplicator:
-        """Another that keeps less, made of the records kept here; this one stays as it is.
+        """A new one of the records kept here, at a lower similarity; this one does not change.
 
-        Records that were dropped are not held and cannot come back: for a higher similarity, or
-        for what a whole run at a lower one keeps, see `deduplicate`.
+        Dropped records are not held. For a higher similarity, or for what a run over all records at
+        a lower one keeps, see `deduplicate`.
         """
-        check_real("similarity", similarity)
         if similarity > self.similarity:
             raise ValueError(
-                f"similarity must be at most {self.similarity:g}, got {similarity:g}, for records "
+                f"similarity must be at most {self.similarity:g}, got {similarity:g}: records "
                 "dropped before are not held; use deduplicate(records), or run again"
             )
-        cache, reader = self._shelf.cache, self._reader
         other = Deduplicator(
             similarity,
-            encode=reader.encode,
-            field=reader.field,
-            budget=cache.concentration.base,
-            on_bad=cache.on_bad,
+            encode=self._reader.encode,
+            field=self._reader.field,
+            budget=self.budget,
+            on_bad=self._cache.on_bad,
         )
-        with other._shelf.whole:
-            other._absorb(self)
+        other._absorb(self)
         return other
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to one file, whole or not at all; records must be texts or JSON-like."""
-        saving.save(self, path)
+        """Write it to one file atomically; records must be texts or JSON-like."""
+        records = [*self._held()]
+        tensors, state = self._cache.state()
+        try:
+            texts = json.dumps(records).encode()
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"only texts and JSON-like records can be saved: {error}") from error
+        tensors["records"] = np.frombuffer(texts, np.uint8)
+        kept = {"similarity": self.similarity, "cache": state, "note": self.note}
+        snapshot.save(path, KIND, tensors, kept | self.setting)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, encode: Encoder | None = None) -> Self:
-        """What was saved; give the encoder again if it was one of yours."""
-        return saving.load(cls, path, encode)
+        """What was saved; give ``encode`` again if it was your own."""
+        tensors, state = snapshot.load(path, KIND)
+        try:
+            records = json.loads(tensors.pop("records").tobytes())
+            cache = Cache.from_state(tensors, state["cache"])
+            policy = cache.concentration
+            seen = cls(
+                state["similarity"],
+                encode=restore_encoder(state["encode"], encode),
+                field=state["field"],
+                budget=policy.base,
+                on_bad=cache.on_bad,
+            )
+            if seen._cache.concentration != policy or cache.metric != "cosine":
+                raise ValueError(f"a similarity of {seen.similarity} and {policy}")
+            seen._cache, seen._records = cache, _by_slot(cache, records)
+            seen.note = dict(state["note"])
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise snapshot.SnapshotError(
+                f"{path} does not describe a de-duplicator: {error!r}"
+            ) from error
+        return seen
 
     @property
     def kept(self) -> list[Any]:
-        """The records held now, oldest first; vectors are as compared, of length one."""
-        pairs = zip(self._shelf.cache.slots.keys, self._held(), strict=True)
+        """The records held now, oldest first; vectors as compared, of length one."""
+        pairs = zip(self._cache.slots.keys, self._held(), strict=True)
         return [key if record is None else record for key, (_, record) in pairs]
 
     @property
@@ -176,99 +174,178 @@ class Deduplicator:
 
     @property
     def counts(self) -> list[int]:
-        """How many records each of those held now stands for, itself among them."""
-        self._shelf.whole.check()
-        return [int(count) for count in self._shelf.cache.slots.count]
+        """How many records each record held now represents, itself included."""
+        self._guard.check()
+        return [int(count) for count in self._cache.slots.count]
 
     @property
     def seen(self) -> int:
-        """Records offered so far."""
-        return self._shelf.seen
+        """Records added so far."""
+        return self._cache.seen
 
     @property
     def skipped(self) -> int:
-        """Records that were passed over as bad."""
-        return self._shelf.cache.skipped
+        """Bad records that were skipped."""
+        return self._cache.skipped
 
     @property
     def budget(self) -> float:
         """Records that may be held."""
-        return self._shelf.cache.concentration.base
+        return self._cache.concentration.base
 
     @property
     def setting(self) -> dict[str, Any]:
         """How records are compared: the encoder, by name or by its sizes, and the field."""
-        return saving.setting(self._reader)
+        return {"encode": describe_encoder(self._reader.encode), "field": self._reader.field}
 
     @property
     def nbytes(self) -> int:
-        """Bytes held for the vectors of kept records; the records themselves come on top."""
-        return self._shelf.cache.nbytes
+        """Bytes allocated for the vectors of kept records, without the records themselves."""
+        return self._cache.nbytes
 
     def __copy__(self) -> Self:
-        """A de-duplicator of its own, with the same encoder, which may be a large model."""
+        """A deep copy, with the same encoder, which may be a large model."""
         encode = self._reader.encode
         return copy.deepcopy(self, {id(encode): encode})
 
     def __len__(self) -> int:
         """Records held now."""
-        return len(self._shelf.cache)
+        return len(self._cache)
 
     def __repr__(self) -> str:
         """Policy and sizes in a line."""
-        policy = self._shelf.cache.concentration
-        budget = f", budget {policy.base:g}" if policy.bounded else ""
+        budget = f", budget {self.budget:g}" if self.budget < inf else ""
         records = f"{len(self)} kept of {self.seen} records"
         return f"Deduplicator(similarity={self.similarity:g}{budget}, {records})"
 
-    @property
-    def _way(self) -> dict[str, Any]:
-        return {"similarity": self.similarity, **self.setting}
-
-    def _take(self, given: list[Any] | NDArray[Any], rows: NDArray[Any]) -> list[Verdict]:
-        first, placed = self._shelf.seen, self._shelf.write(rows)
-        verdicts = []
-        for number, (record, slot, opened, similarity) in enumerate(
-            zip(given, *(column.tolist() for column in placed), strict=True), first
-        ):
-            if opened:
-                self._keep(slot, number, record)
-                verdicts.append(Verdict(True, number))
-            elif slot < 0:
-                verdicts.append(Verdict(False, number))
-            else:
-                verdicts.append(self._dropped(number, slot, similarity))
-        self._shelf.prune()
+    def _absorb(self, other: Deduplicator) -> list[Verdict]:
+        offset, held = self.seen, other._held()
+        numbers = [offset + number for number, _ in held]
+        self._cache.check_absorb(other._cache)
+        similarity = np.empty(len(other))
+        with self._guard:
+            next_id = self._cache.n_opened
+            slots = self._cache.absorb(other._cache, similarity_out=similarity)
+            records = [record for _, record in held]
+            verdicts = self._judge(numbers, records, slots, similarity, next_id, read=False)
+            self._drop_evicted()
         return verdicts
 
-    def _why(self, verdict: Verdict, record: Any, width: int | None) -> Verdict:  # noqa: ANN401
-        """The verdict on a bad record, with what is wrong with it."""
+    def _judge(
+        self,
+        numbers: Iterable[int],
+        records: Iterable[Any],
+        slots: Ints,
+        similarity: NDArray[np.float64],
+        next_id: int,
+        *,
+        read: bool = True,
+    ) -> list[Verdict]:
+        """Verdicts on records by their slots; those from ``next_id`` on were opened by them."""
+        # Decisions are exact; a cosine of a repeat may be rounded to just below the threshold.
+        similarity = np.maximum(similarity, 1 - self._cache.concentration.tau)
+        verdicts = []
+        columns = (numbers, records, slots.tolist(), similarity.tolist())
+        for number, record, slot, similar in zip(*columns, strict=True):
+            if slot < 0:
+                verdicts.append(Verdict(False, number))
+            elif slot >= next_id and slot not in self._records:
+                held = self._reader.held(record) if read else record
+                self._records[slot] = (number, held)
+                verdicts.append(Verdict(True, number))
+            else:
+                verdicts.append(Verdict(False, number, *self._records[slot], similar))
+        return verdicts
+
+    def _with_reason(self, verdict: Verdict, record: Any, width: int | None) -> Verdict:  # noqa: ANN401
+        """The verdict on a bad record, with what is wrong with the record."""
         return verdict._replace(reason=self._reader.fault(record, width))
 
     def _held(self) -> list[tuple[int, Any]]:
-        self._shelf.whole.check()
-        self._shelf.prune()
-        return [self._shelf.held[slot] for slot in sorted(self._shelf.held)]
+        """Numbers and records held now, oldest first."""
+        self._guard.check()
+        self._drop_evicted(share=0)
+        return [record for _, record in sorted(self._records.items())]
 
-    def _dropped(self, number: int, slot: int, similarity: float) -> Verdict:
-        return Verdict(False, number, *self._shelf.held[slot], similarity)
+    def _drop_evicted(self, share: float = 1 / 8) -> None:
+        """Drop records of evicted slots, once they are more than this share of those held."""
+        if len(self._records) > len(self._cache) * (1 + share):
+            held = self._cache.ids.tolist()
+            self._records = {slot: self._records[slot] for slot in held}
 
-    def _keep(self, slot: int, number: int, record: Any) -> None:  # noqa: ANN401
-        held = self._reader.held(record)
-        self._shelf.held[slot] = (number, held)
-        if held is None or self._shelf.bounded:
-            return
-        plain = type(record) is str and self._reader.field is None
-        content = record if plain else self._reader.content(record)
-        if isinstance(content, str):
-            self._slots[content] = slot
 
-    def _content(self, record: Any) -> Any:  # noqa: ANN401
-        """What is compared of a record; None of a bad one."""
-        try:
-            return self._reader.content(record)
-        except RecordError:
-            return None
+def note(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The note in a file."""
+    held = snapshot.load(path, KIND)[1].get("note")
+    return held if isinstance(held, dict) else {}
 
-    def _rows(self, records: list[Any] | NDArray[Any]) -> NDArray[Any]:
-        return admitted(self._reader, self._shelf.cache, records)
+
+def _by_slot(cache: Cache, records: list[Any]) -> dict[int, tuple[int, Any]]:
+    """The saved records by their slots; raise if they do not fit."""
+    ids = cache.ids.tolist()
+    rows = [(int(number), record) for number, record in records]
+    if len(rows) != len(ids) or not all(0 <= number < cache.seen for number, _ in rows):
+        raise ValueError(f"{len(rows)} records for {len(ids)} slots")
+    return dict(zip(ids, rows, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deduplication:
+    """The verdicts on a list of records; their vectors are held for another similarity."""
+
+    similarity: float
+    records: list[Any]
+    verdicts: list[Verdict]  # one for each record
+    rows: NDArray[Any]
+
+    @property
+    def kept(self) -> list[Any]:
+        """Records that were kept, in order."""
+        return [self.records[verdict.number] for verdict in self.verdicts if verdict.kept]
+
+    @property
+    def dropped(self) -> list[tuple[Any, Verdict]]:
+        """The other records, each with the reason: `Verdict.of` and `Verdict.similarity`."""
+        return [(self.records[one.number], one) for one in self.verdicts if not one.kept]
+
+    def rethreshold(self, similarity: float) -> Deduplication:
+        """The same at another similarity, higher or lower; nothing is encoded again."""
+        bad = {one.number: one for one in self.verdicts if one.bad}
+        seen = Deduplicator(similarity, on_bad="skip")  # bad records were raised or skipped before
+        verdicts = [
+            bad.get(one.number, one)
+            if one.of is None
+            else one._replace(record=self.records[one.of])
+            for one in seen.add_many(self.rows)
+        ]
+        return Deduplication(float(similarity), self.records, verdicts, self.rows)
+
+
+def deduplicate(
+    records: Iterable[Any],
+    similarity: float = 0.9,
+    *,
+    encode: Encoder | None = None,
+    field: str | None = None,
+    on_bad: OnBad = "raise",
+) -> Deduplication:
+    """Separate the records to keep from those that repeat one of them.
+
+    With ``on_bad="skip"`` records that cannot be compared are dropped as well, with their reason.
+
+    >>> found = deduplicate(["the door is open", "the door is open!", "no such file"], 0.7)
+    >>> found.kept
+    ['the door is open', 'no such file']
+    >>> [(record, one.of, round(one.similarity, 2)) for record, one in found.dropped]
+    [('the door is open!', 0, 0.8)]
+    >>> len(found.rethreshold(0.9).kept)
+    3
+    """
+    given = [*several(records)]
+    reader = Reader(NGrams() if encode is None else encode, field, on_bad)
+    rows = reader.encode_batch(given, None, 0) if given else np.empty((0, 1))
+    bad = [
+        Verdict(False, number, reason=reader.fault(given[number], rows.shape[1]))
+        for number in np.flatnonzero(faults(rows, "cosine")).tolist()
+    ]
+    return Deduplication(float(similarity), given, bad, rows).rethreshold(similarity)

@@ -1,38 +1,22 @@
-"""Records as rows of numbers: what is compared in a record, and how it is encoded."""
+"""Records as rows: which part of a record is compared, and how it is encoded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from ..cache import OnBad
 from ..inputs import faults
-from .compiled import PATIENCE, compiled
-from .encoding import NGrams
+from .encoders import Encoder, MissingEncoder, NGrams
 
-Encoder = Callable[[Any], ArrayLike]
 Rows = NDArray[Any]
 
 
 class RecordError(ValueError):
     """A record that cannot be compared, and what to do about it."""
-
-
-class Absent:
-    """Stands for an encoder that was not given when a file was loaded."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, _: Any) -> NoReturn:  # noqa: ANN401
-        """Say what is missing."""
-        raise TypeError(
-            f"this was saved with the encoder {self.name}, which a file cannot hold; give it again "
-            "when you load it: load(path, encode=...)"
-        )
 
 
 def several(records: Iterable[Any]) -> Iterable[Any]:
@@ -54,11 +38,9 @@ class Reader:
 
     def __init__(self, encode: Encoder, field: str | None, on_bad: OnBad = "raise") -> None:
         """An encoder other than ours gets whatever is in a record, vectors and all."""
-        self.encode, self.field = encode, field
+        self.encode, self.field, self.on_bad = encode, field, on_bad
         self._whole = not isinstance(encode, NGrams)
-        self._skip = on_bad == "skip" and not isinstance(encode, NGrams | Absent)
-        self._patience = PATIENCE
-        self._count: Any = None  # what numba compiles
+        self._skip = on_bad == "skip" and not isinstance(encode, NGrams | MissingEncoder)
 
     def content(self, record: Any) -> Any:  # noqa: ANN401
         """What of a record is compared: a text, a vector, or what the encoder takes."""
@@ -92,6 +74,27 @@ class Reader:
             return record.decode("utf-8", "replace")
         return record if self._whole or isinstance(record, str | Mapping) else None
 
+    def encode_batch(self, records: list[Any] | Rows, width: int | None, first: int) -> Rows:
+        """A row (L, D) for each record; raise at the first bad one, or skip it: a row of nan.
+
+        ``first`` is the number of the first record, for the error.
+        """
+        contents: Sequence[Any] | Rows
+        if isinstance(records, np.ndarray) and self.takes(records, width):
+            rows = contents = records
+        else:
+            contents = [*records] if self.plain(records) else self._contents(records, first)
+            rows = self.rows(contents, width)
+        if self.on_bad == "skip":
+            return rows
+        for place in np.flatnonzero(faults(rows, "cosine")).tolist():
+            reason = why(rows[place], contents[place], rows.shape[1])
+            raise RecordError(
+                f"record {first + place} cannot be compared: {reason}; drop it, or use "
+                "on_bad='skip' to count and skip such records"
+            )
+        return rows
+
     def rows(self, contents: Sequence[Any], width: int | None) -> Rows:
         """One row (L, D) per content; a row of nan for None, and for a vector of another width."""
         if len(contents) == 1 and isinstance(one := contents[0], np.ndarray) and not self._whole:
@@ -122,20 +125,6 @@ class Reader:
                 rows[place] = contents[place]
         return rows
 
-    def row(self, content: Any, width: int | None) -> Rows:  # noqa: ANN401
-        """The row (D,) of one content, as `rows` has it."""
-        if not isinstance(content, str):
-            row: Rows = self.rows([content], width)[0]
-            return row
-        self._patience -= 1
-        if self._patience == 0 and not self._whole and (made := compiled()) is not None:
-            self._count = made.count
-        if self._count is not None and isinstance(self.encode, NGrams):
-            row = self.encode.one(content, self._count)
-        else:
-            row = self._checked([content], width)[0]
-        return row if width in (None, len(row)) else np.full(width, np.nan)
-
     def fault(self, record: Any, width: int | None) -> str:  # noqa: ANN401
         """Why a record cannot be compared with rows of this width; nothing if it can."""
         if record is None:
@@ -154,6 +143,18 @@ class Reader:
         if width not in (None, len(row)):
             return f"it is encoded in {len(row)} numbers, those before in {width}"
         return why(row, None, None)
+
+    def _contents(self, records: list[Any] | Rows, first: int) -> list[Any]:
+        """What is compared of each record; None of a bad one that is skipped."""
+        contents: list[Any] = []
+        for number, record in enumerate(records, first):
+            try:
+                contents.append(self.content(record))
+            except RecordError as error:
+                if self.on_bad == "raise":
+                    raise RecordError(f"record {number}: {error}") from error
+                contents.append(None)
+        return contents
 
     def _encoded(self, content: Any) -> bool:  # noqa: ANN401
         return content is not None and (self._whole or isinstance(content, str))

@@ -1,8 +1,9 @@
-"""Token by token over rows of scores: exact for budgets and for keys that move.
+"""Token by token over a matrix of scores: exact for budgets and for keys that move.
 
-Evicting a slot only blanks a column of the scores, and opening one fills a column, so one product
-per chunk serves them all. `scan` is written so that numba can compile it as it stands; compiled or
-not it takes the same decisions.
+Evicting a slot sets a column of the scores to -inf, and opening one fills a column, so one product
+serves a whole chunk.
+
+numba can compile `scan` unchanged; compiled or not, the decisions are equal.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ from ..extras import install
 from ..policy import Concentration
 from ..rule import Floats, Keys
 from ..slots import Bools, Decision, Ints, Slots
-from .bounds import Geometry
+from .bounds import ScoreBounds
 
 # L tokens, S slots before the chunk, N = S + L columns, D key size
 CHUNK = 256
-CELLS = 1 << 22  # scores held at once
+CELLS = 1 << 22  # elements of the score matrix at most
 
 
 class Table(NamedTuple):
-    """The columns a scan works on: slots, then one place for each token that may open one."""
+    """The columns of a scan: the slots, then one column for each token that may open a slot."""
 
-    scores: NDArray[Any]  # (L, N), -inf where no slot is
+    scores: NDArray[Any]  # (L, N), -inf without a slot
     tokens: NDArray[Any]  # (L, L) score of each token against each token
-    keys: Keys  # (N, D)
+    keys: Keys  # (S, D) of the slots; (N, D), to be changed, if keys move
     ids: Ints
     usage: Floats
     hits: Ints
@@ -42,7 +43,7 @@ class Table(NamedTuple):
     alive: Bools
 
 
-class Numbers(NamedTuple):
+class Policy(NamedTuple):
     """The policy as plain numbers."""
 
     tau: float
@@ -57,27 +58,27 @@ class Numbers(NamedTuple):
 
 
 def chunk(slots: Slots) -> int:
-    """Tokens to take at a time, so that the scores stay in the cache."""
-    most = CHUNK if slots.merge.key == "first" else CHUNK // 4  # a key that moves is rescored
+    """Tokens per chunk, so that the scores stay in the L2 cache."""
+    most = CHUNK if slots.merge.key == "first" else CHUNK // 4  # a key that moves is scored again
     return max(16, min(most, CELLS // (slots.n + 1)))
 
 
-def decide(slots: Slots, concentration: Concentration, keys: Keys, worths: Floats) -> Decision:
+def decide(slots: Slots, concentration: Concentration, keys: Keys, use_weights: Floats) -> Decision:
     """Decide a chunk in NumPy."""
-    return _decide(slots, concentration, keys, worths, lambda _: scan)
+    return _decide(slots, concentration, keys, use_weights, lambda _: scan)
 
 
 def decide_compiled(
-    slots: Slots, concentration: Concentration, keys: Keys, worths: Floats
+    slots: Slots, concentration: Concentration, keys: Keys, use_weights: Floats
 ) -> Decision:
     """Decide a chunk with the scan compiled by numba, or in NumPy if that fails."""
-    return _decide(slots, concentration, keys, worths, _compiled_or_not)
+    return _decide(slots, concentration, keys, use_weights, _scan_for)
 
 
-def _compiled_or_not(kind: np.dtype[Any]) -> Any:  # noqa: ANN401
+def _scan_for(kind: np.dtype[Any]) -> Any:  # noqa: ANN401
     try:
-        return tried(kind)
-    except Exception as error:  # numba fails in many ways, and none should stop a stream
+        return compiled_for(kind)
+    except Exception as error:  # numba fails in many ways; a write must not fail for it
         warnings.warn(
             f"numba failed ({error}); the sequential engine takes over for a chunk", stacklevel=4
         )
@@ -85,16 +86,16 @@ def _compiled_or_not(kind: np.dtype[Any]) -> Any:  # noqa: ANN401
 
 
 @cache
-def tried(kind: np.dtype[Any]) -> Any:  # noqa: ANN401
-    """The compiled scan after a first run on scores of this type, when numba has done its work.
+def compiled_for(kind: np.dtype[Any]) -> Any:  # noqa: ANN401
+    """The compiled scan after a test run on scores of this type, which makes numba compile it.
 
-    An error of a later run is not numba's but a signal handler's, say, and goes to the caller.
+    An exception in a later run does not come from numba but, say, from a signal handler.
     """
     run, cell, key = compiled(), np.zeros((1, 1), kind), np.zeros((1, 1), np.float32)
-    whole, real, flag = np.zeros(1, np.int64), np.ones(1), np.zeros(1, bool)
-    table = Table(cell, cell, key, whole, real, whole, whole, np.empty((0, 0)), flag)
-    policy = Numbers(0.0, 1.0, 0.0, 1.0, 1.0, mean=False, moving=False, cosine=False, halved=False)
-    run(table, policy, key, real, real, real, real, 0.0, 0, whole, flag)
+    integer, real, flag = np.zeros(1, np.int64), np.ones(1), np.zeros(1, bool)
+    table = Table(cell, cell, key, integer, real, integer, integer, np.empty((0, 0)), flag)
+    policy = Policy(0.0, 1.0, 0.0, 1.0, 1.0, mean=False, moving=False, cosine=False, halved=False)
+    run(table, policy, key, real, real, real, real, 0.0, 0, integer, flag)
     return run
 
 
@@ -106,11 +107,11 @@ def compiled() -> Any:  # noqa: ANN401
     except ImportError as error:
         raise ImportError(f"the compiled engine needs numba: {install('fast')}") from error
     space = dict(globals())
-    for function in (nearest, weakest, move, rescore, scan):
+    for function in (key_of, nearest, least_used, move, rescore, scan):
         plain = FunctionType(function.__code__, space, function.__name__)
         try:
             space[function.__name__] = numba.njit(plain, cache=True)
-        except RuntimeError:  # there is no folder that it could be kept in
+        except RuntimeError:  # no folder is writable for its cache
             space[function.__name__] = numba.njit(plain)
     return space["scan"]
 
@@ -119,42 +120,43 @@ def _decide(
     slots: Slots,
     concentration: Concentration,
     keys: Keys,
-    worths: Floats,
+    use_weights: Floats,
     scan_of: Callable[[np.dtype[Any]], Any],
 ) -> Decision:
-    space = Geometry.of(keys, concentration.tau, slots.metric, slots.reach)
-    run = scan_of(space.rows.dtype)
+    bounds = ScoreBounds.of_chunk(keys, concentration.tau, slots.metric, slots.max_norm)
+    run = scan_of(bounds.rows.dtype)
     moving = slots.merge.key != "first"
-    table = _table(slots, space)
-    numbers = Numbers(
+    table = _table(slots, bounds)
+    policy = Policy(
         *(concentration.tau, concentration.base, concentration.gain, concentration.rate),
         *(slots.merge.pace, slots.merge.key == "mean", moving),
-        *(slots.metric == "cosine", space.halved),
+        *(slots.metric == "cosine", bounds.halved),
     )
     # Keys that move may come within tau of each other, and then certify nothing.
-    sure = np.full(len(keys), inf) if moving else space.sure
+    certain = np.full(len(keys), inf) if moving else bounds.certain_above
     columns, opened = np.empty(len(keys), np.int64), np.zeros(len(keys), bool)
     temperature = run(
-        *(table, numbers, keys, space.novel, sure, space.error),
-        *(worths, slots.temperature, slots.born, columns, opened),
+        *(table, policy, keys, bounds.novel_below, certain, bounds.error),
+        *(use_weights, slots.temperature, slots.n_opened, columns, opened),
     )
     evicted = slots.n + opened.sum() - table.alive.sum()
     moved = (table.keys, table.means) if moving else None
     return Decision(columns, opened, temperature, table.alive if evicted else None, moved)
 
 
-def _table(slots: Slots, space: Geometry) -> Table:
-    n_tokens, n_slots = len(space.keys), slots.n
-    keys = np.concatenate([slots["keys"], space.keys])
-    scores = space.scores(slice(None), keys)
-    tokens = scores[:, n_slots:].copy()
-    scores[:, n_slots:] = -inf
+def _table(slots: Slots, bounds: ScoreBounds) -> Table:
+    n_tokens, n_slots = len(bounds.keys), slots.n
+    scores = np.full((n_tokens, n_slots + n_tokens), -inf, bounds.rows.dtype)
+    scores[:, :n_slots] = bounds.scores(slice(None), slots["keys"])
+    tokens = bounds.scores(slice(None), bounds.keys)
 
     def column(name: str, fill: float) -> NDArray[Any]:
         dtype = slots[name].dtype
         return np.concatenate([slots[name], np.full(n_tokens, fill, dtype)])
 
-    means = np.concatenate([slots["mean"], space.keys]) if "mean" in slots else np.empty((0, 0))
+    keys, means = slots["keys"], np.empty((0, 0))
+    if "mean" in slots:
+        keys, means = (np.concatenate([slots[name], bounds.keys]) for name in ("keys", "mean"))
     alive = np.arange(n_slots + n_tokens) < n_slots
     last = column("last_seen", 0)
     # Only the order of last uses matters here: the chunk's own come after all others.
@@ -168,29 +170,29 @@ def _table(slots: Slots, space: Geometry) -> Table:
 
 def scan(
     table: Table,
-    policy: Numbers,
+    policy: Policy,
     rows: Keys,
-    novel: Floats,
-    sure: Floats,
+    novel_below: Floats,
+    certain_above: Floats,
     error: Floats,
-    worths: Floats,
+    use_weights: Floats,
     temperature: float,
-    born: int,
+    n_opened: int,
     columns: Ints,
     opened: Bools,
 ) -> float:
-    """Fill ``columns`` and ``opened``, and the table with what is left; return the temperature."""
+    """Fill ``columns`` and ``opened``, update the table; return the temperature."""
     n_tokens = len(rows)
     n_before = len(table.ids) - n_tokens
     n_slots, base = n_before, table.last[-1]
     for t in range(n_tokens):
-        c, new = nearest(table, policy, rows[t], t, novel[t], sure[t], error[t])
+        c, new = nearest(table, policy, rows, t, novel_below[t], certain_above[t], error[t])
         if new:
             c = n_before + t
-            table.ids[c], table.alive[c] = born, True
+            table.ids[c], table.alive[c] = n_opened, True
             table.scores[t + 1 :, c] = table.tokens[t + 1 :, t]
-            born, n_slots = born + 1, n_slots + 1
-        table.usage[c] += worths[t]
+            n_opened, n_slots = n_opened + 1, n_slots + 1
+        table.usage[c] += use_weights[t]
         table.hits[c] += 1
         table.last[c] = base + t
         if policy.moving and not new and move(table, policy, rows[t], c):
@@ -198,30 +200,36 @@ def scan(
         columns[t], opened[t] = c, new
         temperature = (1 - policy.rate) * temperature + policy.rate * new
         while n_slots > policy.base + policy.gain * temperature:
-            gone = weakest(table, c if new else -1)
-            table.alive[gone] = False
-            table.scores[t + 1 :, gone] = -np.inf
+            evicted = least_used(table, c if new else -1)
+            table.alive[evicted] = False
+            table.scores[t + 1 :, evicted] = -np.inf
             n_slots -= 1
     return temperature
 
 
 def nearest(
-    table: Table, policy: Numbers, row: Keys, t: int, novel: float, sure: float, error: float
+    table: Table,
+    policy: Policy,
+    rows: Keys,
+    t: int,
+    novel_below: float,
+    certain_above: float,
+    error: float,
 ) -> tuple[int, bool]:
-    """Column of the nearest slot alive, and whether the token is novel; the law settles doubt."""
+    """Column of the nearest slot, and whether the token is novel; near-ties by exact distances."""
     scores = table.scores[t]
     c = int(scores.argmax())
     best = scores[c]
-    if best > sure:
+    if best > certain_above:
         return c, False
     if best == -np.inf:
         return c, True
-    rivals = np.nonzero(scores >= best - 2 * error)[0]
-    if len(rivals) == 1 and abs(best - novel) > error:
-        return c, bool(best < novel)
+    near = np.nonzero(scores >= best - 2 * error)[0]
+    if len(near) == 1 and abs(best - novel_below) > error:
+        return c, bool(best < novel_below)
     least = np.inf
-    for r in rivals:
-        gaps = table.keys[r].astype(np.float64) - row.astype(np.float64)
+    for r in near:
+        gaps = key_of(table, policy, rows, r).astype(np.float64) - rows[t].astype(np.float64)
         squared = np.cumsum(gaps * gaps)[-1]
         if squared < least or (squared == least and table.ids[r] < table.ids[c]):
             least, c = squared, int(r)
@@ -229,22 +237,30 @@ def nearest(
     return c, bool(distance > policy.tau)
 
 
-def weakest(table: Table, spare: int) -> int:
+def key_of(table: Table, policy: Policy, rows: Keys, c: Any) -> Any:  # noqa: ANN401
+    """Key of the slot in a column."""
+    n_before = len(table.ids) - len(rows)
+    if c < n_before or policy.moving:
+        return table.keys[c]
+    return rows[c - n_before]
+
+
+def least_used(table: Table, keep: int) -> int:
     """Column of the least used slot: of equals the longest idle, then the oldest."""
-    purse = np.where(table.alive, table.usage, np.inf)
-    if spare >= 0:
-        purse[spare] = np.inf
-    poorest = np.nonzero(purse == purse.min())[0]
-    found = poorest[0]
-    for c in poorest:
+    usage = np.where(table.alive, table.usage, np.inf)
+    if keep >= 0:
+        usage[keep] = np.inf
+    candidates = np.nonzero(usage == usage.min())[0]
+    found = candidates[0]
+    for c in candidates:
         idle = table.last[c] < table.last[found]
         if idle or (table.last[c] == table.last[found] and table.ids[c] < table.ids[found]):
             found = c
     return int(found)
 
 
-def move(table: Table, policy: Numbers, row: Keys, c: int) -> bool:
-    """Bring a slot's key towards a repeat, as `rule.move` does; False if it stays."""
+def move(table: Table, policy: Policy, row: Keys, c: int) -> bool:
+    """Move a slot's key towards a repeat, as `rule.move` does; False if it stays."""
     step = 1 / table.hits[c] if policy.mean else policy.pace
     mean = table.means[c] + (row.astype(np.float64) - table.means[c]) * step
     table.means[c] = mean
@@ -255,8 +271,8 @@ def move(table: Table, policy: Numbers, row: Keys, c: int) -> bool:
     return True
 
 
-def rescore(table: Table, policy: Numbers, rows: Keys, t: int, c: int) -> None:
-    """Score the tokens still to come against a key that has moved."""
+def rescore(table: Table, policy: Policy, rows: Keys, t: int, c: int) -> None:
+    """Score the later tokens against a key that has moved."""
     key = table.keys[c].astype(table.scores.dtype)
     half = (key * key).sum() / 2 if policy.halved else 0.0
     table.scores[t + 1 :, c] = (rows[t + 1 :] * key).sum(axis=1) - half

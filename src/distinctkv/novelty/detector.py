@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cache import Cache, OnBad
-from ..dedup.admitting import admitted
-from ..dedup.encoding import NGrams
-from ..dedup.records import Encoder, Reader, several
-from ..dedup.saving import check_one, setting
+from ..dedup.encoders import Encoder, NGrams, check_same_encoder, describe_encoder
+from ..dedup.records import Reader, several
+from ..guard import UpdateGuard
 from ..inputs import faults
 from ..policy import Concentration
-from ..whole import Whole
 from . import saving, scoring
 from .quantile import Quantile
 from .things import Known, Moment, Sighting, Thing, check_time
@@ -59,7 +57,7 @@ class NoveltyDetector:
         These are no alerts, and are not learned.
         """
         self._cache = Cache(Concentration.similar(similarity, budget), on_bad=on_bad)
-        self._whole = Whole(self._cache)
+        self._guard = UpdateGuard("detector")
         self._past = Quantile(quantile, window)
         self._reader = Reader(NGrams() if encode is None else encode, field, on_bad)
         self._things: dict[int, Thing] = {}
@@ -78,9 +76,10 @@ class NoveltyDetector:
             return []
         for when in times:
             check_time(when)
-        rows, skip = admitted(self._reader, self._cache, given), self._cache.on_bad == "skip"
-        with self._whole:
+        rows = self._reader.encode_batch(given, self._cache.width, self.seen)
+        with self._guard:
             sightings = self._learn(given, times, rows)
+        skip = self._cache.on_bad == "skip"
         return [*map(self._why, sightings, given)] if skip else sightings
 
     def score(self, records: Iterable[Any]) -> NDArray[np.float64]:
@@ -89,13 +88,13 @@ class NoveltyDetector:
         One text, or one mapping, is taken as one record. The novelty of a bad record that may be
         passed over is nan.
         """
-        self._whole.check()
+        self._guard.check()
         given = [records] if isinstance(records, str | bytes | Mapping) else [*several(records)]
         found = np.full(len(given), nan)
         if given:
-            rows = admitted(self._reader, self._cache, given)
+            rows = self._reader.encode_batch(given, self._cache.width, self.seen)
             good = ~faults(rows, "cosine")
-            found[good] = scoring.score(self._cache, rows[good])[1] if good.any() else nan
+            found[good] = self._cache.novelty(rows[good])[1] if good.any() else nan
         return found
 
     def absorb(self, other: NoveltyDetector) -> list[int]:
@@ -105,15 +104,14 @@ class NoveltyDetector:
         where it came: what was new to the other counts as new, even if it is known here. Numbers of
         records go on from ours; times that were given stay as they are.
         """
-        if not isinstance(other, NoveltyDetector):
-            raise TypeError(f"only a NoveltyDetector can be absorbed, got {type(other).__name__}")
         if other is self:
             raise ValueError("a detector cannot absorb itself; load it twice for that")
         if (ours := self.setting) != (theirs := other.setting):
             raise ValueError(f"both must compare and alert in one way: {ours} and {theirs}")
-        check_one(self._reader.encode, other._reader.encode)
-        other._whole.check()
-        with self._whole:
+        check_same_encoder(self._reader.encode, other._reader.encode)
+        other._guard.check()
+        self._cache.check_absorb(other._cache)
+        with self._guard:
             return self._absorb(other)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -133,7 +131,7 @@ class NoveltyDetector:
     @property
     def known(self) -> dict[int, Known]:
         """The things known now, by id, oldest first."""
-        self._whole.check()
+        self._guard.check()
         return {slot: thing.known for slot, thing in sorted(self._things.items())}
 
     @property
@@ -155,7 +153,12 @@ class NoveltyDetector:
     def setting(self) -> dict[str, Any]:
         """How records are compared, and when they are alerted."""
         past = {"quantile": self._past.share, "window": self._past.window}
-        return {"similarity": self.similarity, **past, **setting(self._reader)}
+        return {
+            "similarity": self.similarity,
+            **past,
+            "encode": describe_encoder(self._reader.encode),
+            "field": self._reader.field,
+        }
 
     def __copy__(self) -> Self:
         """A detector of its own, with the same encoder, which may be a large model."""
@@ -215,7 +218,7 @@ class NoveltyDetector:
     def _forget(self) -> None:
         """Drop what was evicted."""
         if len(self._things) > len(self._cache):
-            live = self._cache.slots.ids.tolist()
+            live = self._cache.ids.tolist()
             self._things = {slot: self._things[slot] for slot in live}
 
     def _why(self, sighting: Sighting, record: Any) -> Sighting:  # noqa: ANN401

@@ -10,9 +10,7 @@ import numpy as np
 
 from .. import snapshot
 from ..cache import Cache, SlotTable
-from ..dedup.records import Encoder
-from ..dedup.saving import check_fit, restored, setting
-from ..whole import Whole
+from ..dedup.encoders import Encoder, restore_encoder
 from .quantile import Quantile
 from .things import Moment, Thing
 
@@ -26,10 +24,9 @@ KIND = "novelty detector"
 
 def save(detector: NoveltyDetector, path: str | os.PathLike[str]) -> None:
     """Write the cache, the known things, and the novelties that the threshold is made of."""
-    detector._whole.check()
-    tensors, state = detector._cache._dump()
+    detector._guard.check()
+    tensors, state = detector._cache.state()
     things = sorted(detector._things.items())
-    check_fit([slot for slot, _ in things], tensors)
     try:
         texts = json.dumps(
             [
@@ -42,8 +39,7 @@ def save(detector: NoveltyDetector, path: str | os.PathLike[str]) -> None:
     past = detector._past
     tensors["known"] = np.frombuffer(texts, np.uint8)
     tensors["past"] = np.array(past.recent, np.float64)
-    kept = {"cache": state, "quantile": past.share, "window": past.window}
-    snapshot.save(path, KIND, tensors, kept | setting(detector._reader))
+    snapshot.save(path, KIND, tensors, {"cache": state, **detector.setting})
 
 
 def load(kind: type[N], path: str | os.PathLike[str], encode: Encoder | None) -> N:
@@ -52,11 +48,11 @@ def load(kind: type[N], path: str | os.PathLike[str], encode: Encoder | None) ->
     try:
         rows = json.loads(tensors.pop("known").tobytes())
         past = tensors.pop("past").tolist()
-        cache = Cache._restore(tensors, state["cache"])
-        encode = restored(state["encode"], encode)
+        cache = Cache.from_state(tensors, state["cache"])
+        encode = restore_encoder(state["encode"], encode)
         detector = kind(encode=encode, field=state["field"], on_bad=cache.on_bad)
         detector._past = Quantile(state["quantile"], state["window"], past)
-        detector._cache, detector._whole, slots = cache, Whole(cache), cache.slots
+        detector._cache, slots = cache, cache.slots
         if [slot for slot, *_ in rows] != slots.ids.tolist() or cache.metric != "cosine":
             raise ValueError(f"{len(rows)} known things for {len(cache)} slots")
         detector._things = _things(rows, slots)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ..cache import Cache
 from ..inputs import faults
-from ..keys import keys_of, novelty_beside
 from ..rule import Floats, Keys, distances, unit
 from ..slots import Ints
 
@@ -38,14 +37,6 @@ def learn(cache: Cache, rows: NDArray[Any]) -> Scored:
     return Scored(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def score(cache: Cache, rows: NDArray[Any]) -> tuple[Ints, Floats]:
-    """The slot nearest to each row, and the novelty of the row to it; -1 and inf while empty."""
-    nearest, _ = cache.nearest(rows)
-    if len(cache) == 0:
-        return nearest, np.full(len(rows), np.inf)
-    return nearest, novelty_beside(unit(rows).astype(np.float32), keys_of(cache, nearest))
-
-
 def _learn(cache: Cache, rows: NDArray[Any]) -> Scored:
     good = ~faults(rows, "cosine")
     if good.all():
@@ -63,12 +54,12 @@ def _learn(cache: Cache, rows: NDArray[Any]) -> Scored:
 
 
 def _learn_good(cache: Cache, rows: NDArray[Any]) -> Scored:
-    born = cache.born
+    next_id = cache.n_opened
     keys = unit(rows).astype(np.float32)
-    nearest, novelty = score(cache, rows)
+    nearest, novelty = cache.novelty(rows)
     slots = cache.write(rows)
     new, places = np.unique(slots, return_index=True)
-    places = places[new >= born]  # rows that opened slots, in order
+    places = places[new >= next_id]  # rows that opened slots, in order
     if len(places):
         _meet(keys, places, slots, novelty, nearest)
     return Scored(novelty, nearest, slots)

@@ -1,10 +1,10 @@
-"""Exact repeats are found by their bytes, and the look-up sleeps where there are none."""
+"""Exact repeats are found by their bytes; the hash index pauses where there are none."""
 
 import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from distinctkv.repeats import REST, Repeats, row_hashes
+from distinctkv.engines.blocked import PAUSE, HashIndex, row_hashes
 from tests.reference import follow
 
 
@@ -25,25 +25,25 @@ def test_rows_of_small_whole_numbers_have_hashes_of_their_own(rng, width):
 def test_an_exact_repeat_is_found_and_a_near_one_is_not(rng):
     slots = rng.standard_normal((40, 6)).astype(np.float32)
     tokens = np.concatenate([slots[::-1], slots + 1e-6])
-    rows = Repeats().find(slots, tokens)
+    rows = HashIndex().find(slots, tokens)
     assert rows.tolist() == [*range(39, -1, -1), *[-1] * 40]
 
 
 def test_equal_hashes_of_different_rows_are_told_apart(rng, monkeypatch):
     monkeypatch.setattr(
-        "distinctkv.repeats.row_hashes", lambda keys: np.zeros(len(keys), np.uint32)
+        "distinctkv.engines.blocked.row_hashes", lambda keys: np.zeros(len(keys), np.uint32)
     )
     slots = rng.standard_normal((5, 6)).astype(np.float32)
-    rows = Repeats().find(slots, slots)
+    rows = HashIndex().find(slots, slots)
     assert all(row in (-1, i) for i, row in enumerate(rows))
 
 
-def test_the_look_up_sleeps_where_nothing_repeats_and_wakes_again(rng):
-    slots, repeats = rng.standard_normal((9, 4)).astype(np.float32), Repeats()
-    repeats.find(slots, slots + 1)
-    assert repeats.nbytes == 0
-    assert [repeats.find(slots, slots) for _ in range(REST)] == [None] * REST
-    assert repeats.find(slots, slots).tolist() == list(range(9))
+def test_the_index_pauses_where_nothing_repeats_and_tries_again(rng):
+    slots, index = rng.standard_normal((9, 4)).astype(np.float32), HashIndex()
+    index.find(slots, slots + 1)
+    assert index.nbytes == 0
+    assert [index.find(slots, slots) for _ in range(PAUSE)] == [None] * PAUSE
+    assert index.find(slots, slots).tolist() == list(range(9))
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.3])

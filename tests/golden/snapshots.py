@@ -1,4 +1,4 @@
-"""Snapshots of each format version, kept for ever; ``python -m tests.golden.making`` adds them.
+"""Snapshots of each format version, kept for ever; ``python -m tests.golden.snapshots`` adds them.
 
 A file is never written again. A release that changes the format raises `snapshot.VERSION`, runs
 this, and must still load what older releases wrote.
