@@ -24,15 +24,13 @@ BAD_KEYS = {
     "three axes": (np.ones((2, 2, 3)), ValueError, "3 dimensions"),
     "no numbers": (np.empty((2, 0)), ValueError, "no numbers in them"),
     "ragged": ([[1, 0, 0], [1, 0]], ValueError, "equal length"),
-    "words": ([["a", "b", "c"]], TypeError, "encode them first"),
+    "words": ([["a", "b", "c"]], TypeError, "encode them"),
     "complex": ([[1j, 0, 0]], TypeError, "real numbers"),
     "objects": (np.array([[None, 1, 2]]), TypeError, "real numbers"),
     "dates": (np.array([["2020-01-01"] * 3], "M8[D]"), TypeError, "real numbers"),
     "none": (None, TypeError, "real numbers"),
-    "masked": (np.ma.masked_array(np.eye(3), np.eye(3)), TypeError, "mask would be lost"),
-    "masked rows": ([np.ma.masked_array([1, 2, 3], [1, 0, 0])], TypeError, "mask would be lost"),
-    "a set": ({1.0, 2.0}, TypeError, "real numbers, got objects in a set"),
-    "a generator": ((row for row in GOOD), TypeError, r"objects in a generator; .*\[\*rows\]"),
+    "a set": ({1.0, 2.0}, TypeError, "real numbers, got object"),
+    "a generator": ((row for row in GOOD), TypeError, "real numbers, got object"),
 }
 
 BAD_VALUES = {
@@ -84,20 +82,6 @@ def test_a_bad_query_is_refused(cache, keys):
         with pytest.raises(ValueError, match=r"query 0|queries") as error:
             use(keys)
         assert "on_bad" not in str(error.value)  # which is for rows that are written
-
-
-@pytest.mark.parametrize("theta", [None, "a", True])
-def test_a_theta_that_is_no_number_is_a_type_error(cache, theta):
-    with pytest.raises(TypeError, match="theta must be a number"):
-        cache.read(GOOD, theta=theta)
-
-
-@pytest.mark.parametrize("policy", [0.0, 0.5, {}, "last"])
-def test_what_is_no_policy_is_a_type_error(policy):
-    with pytest.raises(TypeError, match=r"expected a Concentration such as Concentration.fixed"):
-        Cache(policy)
-    with pytest.raises(TypeError, match="expected a Merge such as Merge"):
-        Cache(merge=policy)
 
 
 def test_values_for_no_keys_are_refused(cache):

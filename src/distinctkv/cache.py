@@ -93,8 +93,8 @@ class Cache:
 
         ``seen`` counts the rows written so far, ``skipped`` the bad rows among them.
         """
-        self.concentration = concentration or Concentration()
-        self.merge = merge or Merge()
+        self.concentration = Concentration() if concentration is None else concentration
+        self.merge = Merge() if merge is None else merge
         check_metric(metric, self.concentration.tau)
         if centre and metric != "cosine":
             raise ValueError("centring changes no distance; use it with metric='cosine'")

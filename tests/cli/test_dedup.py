@@ -239,7 +239,6 @@ def test_files_of_two_formats_or_other_columns_are_refused(rows, tmp_path, out):
     [
         (("--similarity", 2), "range"),
         (("--similarity", "nan"), "nan"),
-        (("--budget", "9" * 400), "--budget"),
         (("-o", "{rows}"), "is being read"),
         (("-o", "no/such/folder"), "no folder"),
         (("--state", "s", "-o", "s"), "its lock"),

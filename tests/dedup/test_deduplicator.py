@@ -322,10 +322,8 @@ def test_a_saved_one_goes_on_as_if_nothing_had_been(tmp_path_factory, given, sim
     cut = data.draw(st.integers(0, len(given)))
     seen, whole = Deduplicator(similarity), Deduplicator(similarity)
     seen.add_many(given[:cut])
-    seen.note["mine"] = cut
     seen.save(path)
     seen = Deduplicator.load(path)
-    assert seen.note == {"mine": cut}
     whole.add_many(given[:cut])
     assert told(map(seen.add, given[cut:])) == told(whole.add_many(given[cut:]))
     assert seen.kept == whole.kept
@@ -366,7 +364,7 @@ def test_records_that_are_no_json_cannot_be_saved(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("similarity", 0.5), ("encode", {"width": 0}), ("cache", {}), ("note", 3)],
+    [("similarity", 0.5), ("encode", {"width": 0}), ("cache", {})],
 )
 def test_a_file_that_describes_none_is_refused(tmp_path, name, value):
     seen = Deduplicator(0.9)

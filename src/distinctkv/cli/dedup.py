@@ -29,10 +29,9 @@ from .io import (
 )
 
 if TYPE_CHECKING:
-    from ..dedup.deduplicator import Deduplicator
+    from ..dedup.deduplicator import Deduplicator, Verdict
     from ..dedup.formats import Batch, LineOutput, ParquetOutput, Record
     from ..dedup.job import Job
-    from ..dedup.verdict import Verdict
 
 FORMATS = ("auto", "text", "jsonl", "csv", "parquet")
 SHOWN = 500  # characters of a text in an explanation

@@ -1,8 +1,7 @@
 """Removal of duplicate and near-duplicate records."""
 
-from .deduplicator import Deduplication, Deduplicator, deduplicate
+from .deduplicator import Deduplication, Deduplicator, Verdict, deduplicate
 from .encoders import NGrams
 from .records import RecordError
-from .verdict import Verdict
 
 __all__ = ["Deduplication", "Deduplicator", "NGrams", "RecordError", "Verdict", "deduplicate"]

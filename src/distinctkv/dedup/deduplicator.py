@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,32 @@ from ..policy import Concentration
 from ..slots import Ints
 from .encoders import Encoder, NGrams, check_same_encoder, describe_encoder, restore_encoder
 from .records import Reader, several
-from .verdict import Verdict
 
 KIND = "deduplicator"
+
+
+class Verdict(NamedTuple):
+    """Whether a record is kept; if not, which kept record it repeats, and how similar it is.
+
+    It is true if the record is kept: ``if seen.add(record): ...``. Records are numbered from 0 in
+    the order in which they came. A bad record that was skipped is not kept, repeats none, and has a
+    ``reason``.
+    """
+
+    kept: bool
+    number: int
+    of: int | None = None  # number of the kept record that it repeats
+    record: Any = None  # that kept record; None if it was a vector
+    similarity: float | None = None  # cosine of the two, at least the threshold
+    reason: str | None = None  # why a bad record could not be compared
+
+    def __bool__(self) -> bool:
+        return self.kept
+
+    @property
+    def bad(self) -> bool:
+        """Whether the record could not be compared."""
+        return not self.kept and self.of is None
 
 
 class Deduplicator:
@@ -61,7 +84,6 @@ class Deduplicator:
         # Usage does not decay: a budget is a target size, not a window.
         policy = Concentration.similar(similarity, budget, decay=1.0)
         self.similarity = float(similarity)
-        self.note: dict[str, Any] = {}  # JSON of the user, saved with it
         self._cache = Cache(policy, on_bad=on_bad)
         self._reader = Reader(NGrams() if encode is None else encode, field, on_bad)
         self._records: dict[int, tuple[int, Any]] = {}  # slot -> number and record
@@ -133,7 +155,7 @@ class Deduplicator:
         except (TypeError, ValueError) as error:
             raise TypeError(f"only texts and JSON-like records can be saved: {error}") from error
         tensors["records"] = np.frombuffer(texts, np.uint8)
-        kept = {"similarity": self.similarity, "cache": state, "note": self.note}
+        kept = {"similarity": self.similarity, "cache": state}
         snapshot.save(path, KIND, tensors, kept | self.setting)
 
     @classmethod
@@ -154,7 +176,6 @@ class Deduplicator:
             if seen._cache.concentration != policy or cache.metric != "cosine":
                 raise ValueError(f"a similarity of {seen.similarity} and {policy}")
             seen._cache, seen._records = cache, _by_slot(cache, records)
-            seen.note = dict(state["note"])
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise snapshot.SnapshotError(
                 f"{path} does not describe a de-duplicator: {error!r}"
@@ -272,12 +293,6 @@ class Deduplicator:
         if len(self._records) > len(self._cache) * (1 + share):
             held = self._cache.ids.tolist()
             self._records = {slot: self._records[slot] for slot in held}
-
-
-def note(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The note in a file."""
-    held = snapshot.load(path, KIND)[1].get("note")
-    return held if isinstance(held, dict) else {}
 
 
 def _by_slot(cache: Cache, records: list[Any]) -> dict[int, tuple[int, Any]]:

@@ -12,9 +12,8 @@ from typing import Any, cast
 
 from ..compression import DamagedFileError
 from . import formats
-from .deduplicator import Deduplicator
+from .deduplicator import Deduplicator, Verdict
 from .formats import Batch, Csv, Format, FormatError, Parquet, Text
-from .verdict import Verdict
 
 MOST_REASONS = 1000  # rejected records whose reason is counted
 
