@@ -107,11 +107,11 @@ def command(
 
 
 def require_report() -> None:
-    """Fail before minutes of work if the report cannot be made."""
-    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
+    """Fail before minutes of work if a study cannot be run or the report cannot be made."""
+    missing = [name for name in ("jinja2", "matplotlib", "torch") if find_spec(name) is None]
     if missing:
         needed = " and ".join(missing)
-        raise click.ClickException(f"the report needs {needed}; {install('reproduction')}")
+        raise click.ClickException(f"the reproduction needs {needed}; {install('reproduction')}")
 
 
 need_report = require_report  # for `distinctkv watch --report`, which will not need it

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 
@@ -272,12 +271,7 @@ class Outcome:
 
 
 def device() -> str:
-    """The graphics card if there is one, else the processor: ``cuda``, ``cpu``.
-
-    ``absent`` without torch. It stands among a study's settings.
-    """
-    if find_spec("torch") is None:
-        return "absent"
+    """``cuda`` if there is a graphics card, else ``cpu``; it is among a study's settings."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -291,11 +285,9 @@ def n_seeds(scale: Scale) -> int:
 def run_training(
     name: str, seeds: Sequence[int], scale: Scale, measure: Callable[[tuple[int, ...]], Outcome]
 ) -> Result:
-    """The result of ``measure`` for the seeds that the study uses; without torch, of nothing."""
+    """The result of ``measure`` for the seeds that the study uses."""
     study = load(name)
     settings = study.settings(scale)
-    if find_spec("torch") is None:
-        return mark_unmeasured(name, settings, seeds, ("torch",))
     started, used = perf_counter(), tuple(seeds)[: int(str(settings["seeds_used"]))]
     outcome = measure(used)
     result = Result(

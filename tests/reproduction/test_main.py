@@ -139,7 +139,7 @@ def test_a_missing_extra_is_named_before_anything_runs(reproduce, monkeypatch, t
     monkeypatch.setattr(main, "find_spec", lambda name: None if name == "jinja2" else name)
     answer = reproduce()
     assert answer.exit_code == 1
-    assert "the report needs jinja2; pip install 'distinctkv[reproduction]'" in answer.output
+    assert "the reproduction needs jinja2; pip install 'distinctkv[reproduction]'" in answer.output
     assert not (tmp_path / "out").exists()
 
 

@@ -1,12 +1,11 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from reproduction.result import Result  # noqa: E402
-from reproduction.studies import five_models as study  # noqa: E402
-from reproduction.studies.runner import QUICK  # noqa: E402
+from reproduction.result import Result
+from reproduction.studies import five_models as study
+from reproduction.studies.runner import QUICK
 
 # The paper's parameter counts, and as many for the added baselines.
 PARAMETERS = {

@@ -2,13 +2,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from distinctkv.nn.gates import NoveltyGate  # noqa: E402
-from reproduction.data import RecallTask  # noqa: E402
-from reproduction.studies import gates  # noqa: E402
-from reproduction.studies.runner import QUICK  # noqa: E402
+from distinctkv.nn.gates import NoveltyGate
+from reproduction.data import RecallTask
+from reproduction.studies import gates
+from reproduction.studies.runner import QUICK
 
 SMALL = RecallTask(n_items=64, repeats=4, width=16, noise=0.0)
 

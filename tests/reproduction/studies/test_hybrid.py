@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from reproduction.baselines import Delta  # noqa: E402
-from reproduction.result import Result  # noqa: E402
-from reproduction.studies import hybrid as study  # noqa: E402
-from reproduction.studies.runner import QUICK  # noqa: E402
+from reproduction.baselines import Delta
+from reproduction.result import Result
+from reproduction.studies import hybrid as study
+from reproduction.studies.runner import QUICK
 
 METHODS = {method.name: method for method in (*study.METHODS, *study.CONTROLS)}
 

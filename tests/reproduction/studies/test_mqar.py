@@ -2,8 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("torch")
-
 from reproduction.result import Result
 from reproduction.studies import mqar as study
 from reproduction.studies import mqar_models as models

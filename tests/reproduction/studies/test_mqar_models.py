@@ -2,13 +2,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from distinctkv.nn.baselines import ScheduledAttention  # noqa: E402
-from reproduction.data import SILENT, MQARTask  # noqa: E402
-from reproduction.studies import mqar_models as models  # noqa: E402
-from reproduction.studies.mqar_models import SMALL  # noqa: E402
+from distinctkv.nn.baselines import ScheduledAttention
+from reproduction.data import SILENT, MQARTask
+from reproduction.studies import mqar_models as models
+from reproduction.studies.mqar_models import SMALL
 
 TINY = replace(SMALL, width=16, head=16, states=(4, 4), steps=2, batch=2, items=(2,), tokens=16)
 

@@ -218,22 +218,9 @@ def test_an_unknown_stream_is_refused():
 # Studies that train
 
 
-@pytest.mark.parametrize("name", ["gates", "hybrid", "five_models", "mqar"])
-def test_without_torch_nothing_is_measured(monkeypatch, name):
-    study = load(name)
-    monkeypatch.setattr(runner, "find_spec", lambda name: None)
-    if hasattr(study, "find_spec"):
-        monkeypatch.setattr(study, "find_spec", lambda name: None)
-    assert runner.device() == "absent"
-    result = study.run(range(2))
-    assert result.absent == ("torch",)
-    assert not result.rows
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [QUICK, FULL])
 @pytest.mark.parametrize("name", ["hybrid", "five_models", "mqar"])
 def test_every_claim_on_a_trained_study_passes(name, scale):
-    pytest.importorskip("torch")
     result = load(name).run(range(10), scale)
     assert [claim.id for claim in result.claims if not claim.passes] == []
