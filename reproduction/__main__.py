@@ -148,7 +148,7 @@ def _run(name: str, seeds: range, scale: runner.Scale, folder: Path) -> Result:
 
 def _publish(results: Sequence[Result], folder: Path, figure: Path | None) -> None:
     """Write the report, say where it is, and name the claims that fail."""
-    from .report import figures, page, words
+    from .report import figures, page, text
 
     # The page shows every study in the folder, not only those asked for now.
     page.write(runner.read_results(folder), folder / "report.html")
@@ -159,7 +159,7 @@ def _publish(results: Sequence[Result], folder: Path, figure: Path | None) -> No
                     f"{claim.id} fails: paper {claim.paper}, measured {claim.measured:.4g}, "
                     f"allowed difference {claim.tolerance:.2g}"
                 )
-    click.echo(f"{words.tally(results)}. Report: {folder / 'report.html'}")
+    click.echo(f"{text.tally(results)}. Report: {folder / 'report.html'}")
     if figure:
         drawn = figures.write_story(results, figure)
         click.echo(f"Figure: {figure}" if drawn else "No figure: none of these studies has one")
@@ -167,7 +167,7 @@ def _publish(results: Sequence[Result], folder: Path, figure: Path | None) -> No
 
 def _note_on_seeds(results: Sequence[Result], seeds: int, full: bool) -> None:
     """Name the studies that used fewer seeds than were asked for."""
-    from .report.words import seeds_behind
+    from .report.text import seeds_behind
 
     fewer = [
         f"{result.study} {seeds_behind(result).removesuffix(' seeds')}"

@@ -11,9 +11,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from distinctkv import snapshot
 
 from ..result import Claim, Result, Row, measures_of
-from . import words
+from . import text
 from .figures import pictures
-from .picture import Picture
+from .plots import Picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Table:
         return frozenset(claim.measure for claim in self.claims)
 
     @property
-    def set(self) -> bool:
+    def has_settings(self) -> bool:
         """Whether any row has a setting of its own."""
         return any(row.setting for row in self.rows)
 
@@ -86,17 +86,16 @@ def render(results: Sequence[Result]) -> str:
         lstrip_blocks=True,
     )
     sections = [Section(result, pictures(result)) for result in results]
-    template = environment.get_template("page.html")
-    return template.render(
+    return environment.get_template("page.html").render(
         sections=sections,
         story=next((section for section in sections if section.pictures), None),
-        words=words,
-        tally=words.tally(results),
+        text=text,
+        tally=text.tally(results),
         all_hold=all(result.passes for result in results),
     )
 
 
 def write(results: Sequence[Result], path: Path) -> None:
-    """The page as a file, whole or not at all."""
+    """Write the page atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     snapshot.replace(path, render(results).encode())

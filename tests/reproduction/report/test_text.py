@@ -3,12 +3,12 @@ from dataclasses import replace
 import pytest
 
 from reproduction.claims import claims_for
-from reproduction.report import words
+from reproduction.report import text
 from reproduction.studies import NAMES
 
 
 def verdict(result, name):
-    return words.verdict(result, next(row for row in result.rows if row.name == name))
+    return text.verdict(result, next(row for row in result.rows if row.name == name))
 
 
 def test_a_row_whose_claims_hold_holds(result):
@@ -36,7 +36,7 @@ def test_a_contested_claim_is_not_marked_as_one_that_holds(result):
     claim = replace(result.claims[0], verdict="disappears at equal cost", kind="contested")
     contested = replace(result, claims=(claim,))
     assert verdict(contested, "dp").mark == "≠"
-    assert words.tally([result, contested]) == "1 of 2 claims hold, 1 contested"
+    assert text.tally([result, contested]) == "1 of 2 claims hold, 1 contested"
 
 
 def test_a_number_set_aside_is_told_and_not_counted(result):
@@ -44,60 +44,60 @@ def test_a_number_set_aside_is_told_and_not_counted(result):
     aside = replace(result, claims=(claim,))
     assert verdict(aside, "dp").text == "recall: not judged, one machine's"
     assert verdict(aside, "dp").mark == "·"
-    assert words.tally([result, aside]) == "1 of 1 claims hold"
-    assert words.score(aside) == "0 of 0 hold"
-    assert words.doubts(aside) == []
+    assert text.tally([result, aside]) == "1 of 1 claims hold"
+    assert text.score(aside) == "0 of 0 hold"
+    assert text.discrepancies(aside) == []
 
 
 def test_where_nothing_is_claimed_nothing_is_counted(result):
-    assert words.tally([replace(result, claims=())]) == "no claims to check"
+    assert text.tally([replace(result, claims=())]) == "no claims to check"
 
 
 def test_the_tally_counts_over_all_studies(make_result):
     results = [make_result(), make_result(claimed=0.5)]
-    assert words.tally(results) == "1 of 2 claims hold"
+    assert text.tally(results) == "1 of 2 claims hold"
 
 
 def test_rows_that_differ_in_the_same_words_are_named_together(result):
     row, *_ = (row for row in result.rows if result.claims_of(row))
     claims = tuple(replace(claim, verdict="a tie", kind="contested") for claim in result.claims)
     contested = replace(result, claims=claims)
-    doubt, *_ = words.doubts(contested)
-    assert row.label in doubt.where
-    assert (doubt.kind, doubt.mark) == ("contested", "≠")
-    assert words.score(contested).startswith("0 of")
+    discrepancy, *_ = text.discrepancies(contested)
+    assert row.label in discrepancy.where
+    assert (discrepancy.kind, discrepancy.mark) == ("contested", "≠")
+    assert text.score(contested).startswith("0 of")
 
 
 def test_a_study_that_agrees_leaves_no_doubt(result):
     claims = tuple(replace(claim, verdict="holds", kind="holds") for claim in result.claims)
-    assert words.doubts(replace(result, claims=claims)) == []
+    assert text.discrepancies(replace(result, claims=claims)) == []
 
 
 def test_what_was_not_measured_is_counted_apart(result, partly):
-    assert words.tally([partly]) == "1 of 1 claims hold; 1 claim not measured: data absent"
-    assert words.tally([result, partly, partly]).endswith("; 2 claims not measured: data absent")
-    assert words.score(partly) == "1 of 1 hold; 1 not measured: data absent"
+    assert text.tally([partly]) == "1 of 1 claims hold; 1 claim not measured: data absent"
+    assert text.tally([result, partly, partly]).endswith("; 2 claims not measured: data absent")
+    assert text.score(partly) == "1 of 1 hold; 1 not measured: data absent"
 
 
 def test_without_data_nothing_holds(lacking):
-    assert words.tally([lacking]) == "no claims to check; 1 claim not measured: data absent"
-    assert words.score(lacking) == "1 not measured: data absent"
+    assert text.tally([lacking]) == "no claims to check; 1 claim not measured: data absent"
+    assert text.score(lacking) == "1 not measured: data absent"
 
 
 def test_a_row_without_data_says_so_and_is_no_doubt(partly):
     found = verdict(partly, "drugs")
     assert (found.text, found.mark, found.passes) == ("not measured: data absent", "○", True)
-    assert words.cell(partly.rows[0], "recall") == "–"
-    assert words.doubts(partly) == []
+    assert text.cell(partly.rows[0], "recall") == "–"
+    assert text.discrepancies(partly) == []
 
 
 def test_the_way_out_is_named(result, lacking):
-    said = words.plea(lacking)
+    said = text.missing_notice(lacking)
     assert said.startswith(
         "Data absent: mimic, synpuf. Run python -m reproduction.data get NAME for each"
     )
     assert "DISTINCTKV_DATA" in said
-    assert words.plea(result) == ""
+    assert text.missing_notice(result) == ""
 
 
 def test_an_added_row_without_data_names_what_it_lacks(partly):
@@ -109,10 +109,10 @@ def test_an_added_row_without_data_names_what_it_lacks(partly):
 def test_no_digit_of_the_paper_is_lost(study):
     rows = [row for table in claims_for(study).values() for row in table.values()]
     numbers = [wording["paper"] for row in rows for wording in row.values()]
-    assert [float(words.printed(number).replace(",", "")) for number in numbers] == numbers
+    assert [float(text.printed(number).replace(",", "")) for number in numbers] == numbers
 
 
 @pytest.mark.parametrize("number", [1e-5, 1.5e-7, 0.005, 12345.67, 1234567.5, 1234567])
 def test_no_digit_is_lost_however_large_or_small_a_number(number):
-    assert float(words.printed(number).replace(",", "")) == number
-    assert "e" not in words.printed(number)
+    assert float(text.printed(number).replace(",", "")) == number
+    assert "e" not in text.printed(number)

@@ -20,7 +20,7 @@ MARKS: Mapping[Kind, str] = {
 }
 ABSENT = "not measured: data absent"
 # What is no stream is not got by ``python -m reproduction.data get``.
-PLEAS = {
+NOTICES = {
     "torch": f"torch is absent. Run {install('torch')}.",
     "transformers": f"transformers is absent. Run {install('hf')}.",
     "smollm2": "The model SmolLM2-135M-Instruct is absent. Run python -m benchmarks.llm.fetch, or "
@@ -155,16 +155,16 @@ def seeds_behind(result: Result) -> str:
     return f"{fewest} to {most} seeds" if fewest < most else f"{most} seeds"
 
 
-def plea(result: Result) -> str:
+def missing_notice(result: Result) -> str:
     """Which streams a study wants for, and how to get them; nothing if all were here.
 
-    >>> plea(Result("toy", "", "", (), (), {}, (), absent=("mimic",)))[:64]
+    >>> missing_notice(Result("toy", "", "", (), (), {}, (), absent=("mimic",)))[:64]
     'Data absent: mimic. Run python -m reproduction.data get mimic, o'
     """
     if not result.absent:
         return ""
-    if set(result.absent) <= set(PLEAS):
-        return " ".join(PLEAS[name] for name in result.absent)
+    if set(result.absent) <= set(NOTICES):
+        return " ".join(NOTICES[name] for name in result.absent)
     one = len(result.absent) == 1
     command = f"python -m reproduction.data get {result.absent[0] if one else 'NAME'}"
     return (
@@ -174,7 +174,7 @@ def plea(result: Result) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Discrepancy:
     """A verdict other than "holds", and the rows that share it."""
 
     where: str
@@ -183,11 +183,11 @@ class Doubt:
     mark: str
 
 
-def doubts(result: Result) -> list[Doubt]:
+def discrepancies(result: Result) -> list[Discrepancy]:
     """Where we differ from the paper; rows with the same words are named together."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for row in result.rows:
         said = verdict(result, row)
         if said.kind in ("contested", "fails"):
             found.setdefault((said.text, said.kind, said.mark), []).append(row.label)
-    return [Doubt(", ".join(rows), *said) for said, rows in found.items()]
+    return [Discrepancy(", ".join(rows), *said) for said, rows in found.items()]
