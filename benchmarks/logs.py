@@ -23,8 +23,8 @@ from unittest.mock import patch
 
 from distinctkv import Concentration
 from distinctkv.logs import LogParser
-from distinctkv.logs.parser import Intake
-from distinctkv.logs.templates import Leaf
+from distinctkv.logs.parser import LineCache
+from distinctkv.logs.templates import Variant
 from reproduction.data.loghub import Log
 from reproduction.studies.log_parsers import (
     DRAIN3_BEST,
@@ -39,7 +39,7 @@ from .common import keep, race, short, stamp, table, timed, verdict
 from .loglines import CHUNK, mixed, renumbered, systems, torn
 from .memory import resident
 
-LIMIT, BUDGET = 1024, 5000  # clusters of Drain3, leaves of ours
+LIMIT, BUDGET = 1024, 5000  # clusters of Drain3, variants of ours
 RIVALS: Mapping[str, Drain3Setting] = {
     "Drain3": DRAIN3_DEFAULT,
     "Drain3, limited": replace(DRAIN3_DEFAULT, max_clusters=LIMIT),
@@ -106,8 +106,8 @@ def stream(what: str, make: Callable[[], Chunks], patience: float = PATIENCE) ->
                      *(short(one[key]) for key in ("lines", "rate", "at the end")),
                      f"{one['ours is faster']:.2f}x"])  # fmt: skip
     table(["", "GA", "FGA", "groups", "lines", "lines/s", "at the end", "ours is faster"], rows)
-    print(f"  {found['events']} events; ours knows {found['form']:.1%} of the lines by their form,")
-    print(f"  {found['skeleton']:.1%} by their skeleton")
+    print(f"  {found['events']} events; ours knows {found['masked']:.1%} of the lines by their")
+    print(f"  masked text, {found['blanked']:.1%} by their blanked text")
     print(f"  (this, GA and groups: at most {KNOWN * CHUNK:,} lines)")
     return found | {"times": times}
 
@@ -126,27 +126,28 @@ def alternate(contenders: Mapping[str, Add], chunks: Chunks, patience: float) ->
 def describe(chunks: Chunks) -> Result:
     """How well each parser groups a stream, and how many lines ours need not read.
 
-    It knows some by their form, all numbers being alike, and some by their skeleton, all words that
-    were never seen being alike.
+    It knows some by their masked text, without numbers, and some by their blanked text, without
+    numbers and unseen words.
     """
     lines, events = zip(*(pair for chunk in chunks for pair in chunk), strict=True)
     known: Counter[str] = Counter()
-    recall = Intake.recall
+    lookup = LineCache.lookup
 
-    def counted(intake: Intake, line: str) -> tuple[str, str, Leaf | None]:
-        answer = recall(intake, line)
-        if answer[2] is not None:
-            known["skeleton" if intake.bones else "form"] += 1
+    def counted(cache: LineCache, line: str) -> tuple[str, str, str | None, Variant | None]:
+        answer = lookup(cache, line)
+        _, _, blanked, variant = answer
+        if variant is not None:
+            known["blanked" if blanked else "masked"] += 1
         return answer
 
     parser = LogParser()
-    with patch.object(Intake, "recall", counted):
+    with patch.object(LineCache, "lookup", counted):
         ids = [parser.add(line).id for line in lines]
     parser.templates()
     groups: dict[str, list[Any]] = {"ours": [parser.resolve(number) for number in ids]}
     for name, setting in RIVALS.items():
         groups[name] = [one["cluster_id"] for one in _each(partial(drain3, setting), lines)]
-    shares = {name: known[name] / len(lines) for name in ("form", "skeleton")}
+    shares = {name: known[name] / len(lines) for name in ("masked", "blanked")}
     found: Result = {**shares, "events": len(set(events))}
     for name, each in groups.items():
         scores = score(each, events, events, events)
@@ -155,27 +156,27 @@ def describe(chunks: Chunks) -> Result:
 
 
 def growth(n_lines: int, budget: int | None) -> list[tuple[int, float, int, int]]:
-    """Lines, resident megabytes, leaves and templates as a stream passes, in a fresh process."""
+    """Lines, resident megabytes, variants and templates as a stream passes, in a fresh process."""
     parser = LogParser(Concentration.fixed(0.3, budget) if budget else None)
     found = []
     for done, chunk in enumerate(mixed(systems(), n_lines), start=1):
         for line, _ in chunk:
             parser.add(line)
         if done * CHUNK in (max(CHUNK, n_lines // 10), n_lines // 2, n_lines):
-            found.append((done * CHUNK, resident(), parser.n_leaves, len(parser)))
+            found.append((done * CHUNK, resident(), parser.n_variants, len(parser)))
     return found
 
 
 def memory(n_lines: int) -> Result:
     """Whether the memory taken stays what it is, with a budget and without."""
     print("\nmemory of ours on the same stream, in a process of its own")
-    cases = {"no budget": None, f"{BUDGET:,} leaves": BUDGET}
+    cases = {"no budget": None, f"{BUDGET:,} variants": BUDGET}
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         jobs = {name: pool.submit(growth, n_lines, budget) for name, budget in cases.items()}
         found = {name: job.result() for name, job in jobs.items()}
-    table(["", "lines", "MB resident", "leaves", "templates"],
-          [[name, short(lines), f"{size:.0f}", leaves, templates]
-           for name, rows in found.items() for lines, size, leaves, templates in rows])  # fmt: skip
+    table(["", "lines", "MB resident", "variants", "templates"],
+          [[name, short(row[0]), f"{row[1]:.0f}", *row[2:]] for name, rows in found.items()
+           for row in rows])  # fmt: skip
     for name, rows in found.items():
         more = rows[-1][1] - rows[0][1]
         verdict(f"{name}: from {short(rows[0][0])} to {short(n_lines)} lines {more:+.1f} MB <= "
@@ -195,8 +196,8 @@ def judge(found: Result) -> None:
     warm, last = median(spent[1:6]), median(spent[-5:])
     verdict(f"at the end {last / warm:.2f}x as long for a line as after the first 10,000 <= 1.5x",
             last <= 1.5 * warm)  # fmt: skip
-    share = found["form"]
-    verdict(f"ours knows {share:.1%} of the lines by their form < 10%", share < 0.1)
+    share = found["masked"]
+    verdict(f"ours knows {share:.1%} of the lines by their masked text < 10%", share < 0.1)
 
 
 def main() -> None:

@@ -16,7 +16,6 @@ from reproduction.data.loghub import Log
 from reproduction.studies.log_parsers import FEW, RARE, TAU, score
 
 NEVER = re.compile(r"(?!)()()")
-_subsumed = templates.subsumed
 
 
 def _uncut(word: str) -> tokenizer.Word:
@@ -29,15 +28,15 @@ def _none(*_: object) -> set[tokenizer.Word]:
 
 
 def _never_rare(
-    counts: Mapping[Key, int], _: float, gap: int, kept: Collection[Key]
+    counts: Mapping[Key, int], _: float, max_extra: int, kept: Collection[Key]
 ) -> dict[Key, Key]:
-    return _subsumed(counts, inf, gap, kept)
+    return patterns.find_subsumed(counts, inf, max_extra, kept)
 
 
 CUT = "cut words at marks"
 # Every switch, by what turns it off: the module, the name in it, and the value without it.
 OFF: dict[str, list[tuple[Any, str, Any]]] = {
-    CUT: [(tokenizer, "cut", _uncut)],
+    CUT: [(tokenizer, "tokenize", _uncut)],
     "runs of dots": [(tokenizer, "_dots", NEVER)],
     "empty brackets": [(tokenizer, "_empty", NEVER)],
     "a number after a name and a dot": [(tokenizer, "_numbered", NEVER)],
@@ -46,7 +45,7 @@ OFF: dict[str, list[tuple[Any, str, Any]]] = {
         (tokenizer, "_digits", re.compile(r"\d+")),
         (tokenizer, "_leading", NEVER),
     ],
-    "names by their dots and slashes": [(tokenizer, "_looks_named", _none)],
+    "names by their dots and slashes": [(tokenizer, "_is_dotted_name", _none)],
     "dates": [(tokenizer, "_date", NEVER)],
     "units": [(tokenizer, "_UNITS", frozenset())],
     "quoted text": [(tokenizer, "_quoted", NEVER)],
@@ -54,13 +53,13 @@ OFF: dict[str, list[tuple[Any, str, Any]]] = {
     "dumps": [(tokenizer, "_dump", NEVER)],
     "users": [(tokenizer, "_user", NEVER)],
     "values side by side are one": [
-        (tokenizer, "_fold", tuple),
-        (templates, "_side_by_side", lambda _: {}),
+        (tokenizer, "_key", tuple),
+        (patterns, "_merge_adjacent_wildcards", lambda _: {}),
     ],
-    "one word may change": [(patterns, "_single", _none)],
-    "several words may change": [(patterns, "_several", _none)],
+    "one word may change": [(patterns, "_with_one_wildcard", _none)],
+    "several words may change": [(patterns, "_with_several", _none)],
     "more on more evidence": [(patterns, "MORE", float("inf"))],
-    "rare longer templates": [(templates, "subsumed", _never_rare)],
+    "rare longer templates": [(templates, "find_subsumed", _never_rare)],
 }
 SHAPES = tuple(tokenizer._VALUES)[2:]  # what a value looks like: a switch each
 
@@ -115,7 +114,9 @@ def parse(log: Log, choice: Choice) -> tuple[float, float]:
         }
         changes.enter_context(patch.object(tokenizer, "_VALUES", shapes))
         tau, few, rare = choice.numbers
-        parser = LogParser(Concentration.fixed(tau), few=few, rare=rare)
+        parser = LogParser(
+            Concentration.fixed(tau), min_distinct_values=few + 1, subsume_ratio=rare
+        )
         ids = parser.add_many(log.lines).tolist()
         parser.templates()
     now = {number: parser.resolve(number) for number in set(ids)}

@@ -50,7 +50,7 @@ def parse(lines: Sequence[str], tau: float = TAU, few: int = FEW, rare: float = 
     >>> parse(["open a1", "open b2", "shut"])
     ([0, 0, 1], ['open <*>', 'open <*>', 'shut'])
     """
-    parser = LogParser(Concentration.fixed(tau), few=few, rare=rare)
+    parser = LogParser(Concentration.fixed(tau), min_distinct_values=few + 1, subsume_ratio=rare)
     ids = parser.add_many(lines).tolist()
     texts: dict[int | None, str] = {row.id: row.template for row in parser.templates()}
     current = {number: parser.resolve(number) for number in set(ids)}

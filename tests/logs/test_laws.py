@@ -5,12 +5,12 @@ from operator import attrgetter
 from pathlib import Path
 from unittest.mock import patch
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distinctkv import Concentration
 from distinctkv.logs import LogParser, templates
-from tests.logs.strategies import any_line, logs
+from tests.logs.strategies import any_line, hard_line, logs
 
 
 def parsed(lines, concentration=None):
@@ -32,13 +32,15 @@ def rows(parser):
 
 
 def sizes(parser):
-    return parser.seen, parser.n_leaves, parser.forgotten, parser.temperature
+    return parser.seen, parser.n_variants, parser.forgotten, parser.temperature
 
 
 def kept(parser):
-    """All that is known of the leaves but their templates."""
-    fields = attrgetter("key", "spelling", "count", "first_seen", "last_seen", "usage", "folded")
-    return [fields(leaf) for leaf in parser._templates.leaves.values()]
+    """All that is known of the variants but their templates."""
+    fields = attrgetter(
+        *("key", "rendering", "count", "first_seen", "last_seen", "usage", "collapsed")
+    )
+    return [fields(variant) for variant in parser._templates.variants.values()]
 
 
 def told(match):
@@ -56,7 +58,10 @@ policies = st.sampled_from(
 )
 
 
-@given(st.lists(any_line, max_size=30), policies)
+any_lines = st.lists(hard_line | any_line, max_size=40)
+
+
+@given(any_lines, policies)
 def test_any_text_is_a_line(lines, policy):
     parser = LogParser(policy)
     for line in lines:
@@ -77,7 +82,7 @@ def test_a_line_is_found_again_under_its_id(lines):
     parser = LogParser()
     matches = [parser.add(line) for line in lines]
     parser.templates()
-    parted = parser.born - sum(match.opened for match in matches)
+    parted = parser.n_opened - sum(match.opened for match in matches)
     now = [parser.resolve(match.id) for match in matches]
     assert parted or now == [parser.match(line).id for line in lines]
 
@@ -96,9 +101,10 @@ def test_the_order_of_lines_does_not_matter(lines, random):
     assert texts(parsed(shuffled)[0]) == texts(parsed(lines)[0])
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(logs(), policies, st.sampled_from([2, 8, 64]), st.data())
 def test_when_templates_are_asked_for_does_not_matter(lines, policy, settled, data):
-    with patch.object(templates, "SETTLED", settled):
+    with patch.object(templates, "MAX_VARIANTS", settled):
         asked, other = LogParser(policy), LogParser(policy)
         for line in lines:
             asked.add(line)
@@ -110,6 +116,7 @@ def test_when_templates_are_asked_for_does_not_matter(lines, policy, settled, da
         assert rows(asked) == rows(other)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(logs(), st.integers(2, 16), st.booleans())
 def test_parts_absorbed_are_the_whole(lines, n_parts, dealt):
     size = -(-len(lines) // n_parts)
@@ -125,9 +132,10 @@ def test_parts_absorbed_are_the_whole(lines, n_parts, dealt):
     assert dealt or rows(parser) == rows(whole)
 
 
+@settings(max_examples=settings().max_examples // 2)
 @given(logs(), policies, st.integers(0, 100), st.sampled_from([2, 6, 64]), st.booleans())
 def test_a_saved_parser_goes_on_as_if_never_stopped(lines, policy, stop, settled, asked):
-    with patch.object(templates, "SETTLED", settled):
+    with patch.object(templates, "MAX_VARIANTS", settled):
         never, stopped = (parsed(lines[:stop], policy)[0] for _ in range(2))
         if asked:
             assert never.templates() == stopped.templates()
@@ -142,22 +150,47 @@ def test_a_saved_parser_goes_on_as_if_never_stopped(lines, policy, stop, settled
 
 
 @given(logs(), st.integers(1, 6), st.sampled_from([0.0, 10.0]))
-def test_leaves_never_exceed_the_budget(lines, base, gain):
+def test_variants_never_exceed_the_budget(lines, base, gain):
     parser = LogParser(Concentration.surprise(0.3, base=base, gain=gain))
     for line in lines:
         parser.add(line)
-        assert parser.n_leaves <= max(1, parser.budget)
+        assert parser.n_variants <= max(1, parser.budget)
         assert 0 <= parser.temperature <= 1
 
 
 @given(logs(), st.integers(1, 8))
 def test_a_line_goes_by_its_id_when_its_values_are_no_longer_kept(lines, kept):
-    with patch.object(templates, "SETTLED", kept):
+    with patch.object(templates, "MAX_VARIANTS", kept):
         parser = LogParser()
         matches = [parser.add(line) for line in lines]
         assert sum(row.count for row in parser.templates()) == len(lines)
         found = [parser.match(line).id for line in lines]
     now = [parser.resolve(match.id) for match in matches]
     assert None not in now
-    parted = parser.born - sum(match.opened for match in matches)
+    parted = parser.n_opened - sum(match.opened for match in matches)
     assert parted or now == found
+
+
+@given(any_lines, any_lines)
+def test_a_parser_absorbs_any_other(ours, theirs):
+    parser = parsed(ours)[0]
+    parser.absorb(parsed(theirs)[0])
+    assert texts(parser) == texts(parsed(ours + theirs)[0])
+
+
+@given(any_lines)
+def test_ids_stay_good_and_any_parser_can_be_saved(lines):
+    parser = LogParser()
+    ids = [parser.add(line).id for line in lines]
+    found = parser.templates()
+    assert journey(parser).templates() == found
+    assert [parser.resolve(number) for number in ids] == [parser.match(line).id for line in lines]
+    assert {parser.resolve(number) for number in ids} == {row.id for row in found}
+
+
+@given(any_lines, st.integers(1, 40))
+def test_a_short_limit_cuts_and_loses_nothing(lines, max_line):
+    parser = LogParser(Concentration.fixed(0.3, 5), max_line=max_line)
+    parser.add_many(lines)
+    assert sum(row.count for row in parser.templates()) + parser.forgotten == len(lines)
+    assert all(len(text) <= max_line for row in parser.templates() for text in row.examples)

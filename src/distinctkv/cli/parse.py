@@ -254,14 +254,14 @@ def serve_metrics(job: Job, port: int | None) -> Iterator[Callable[[], None]]:
             parser, counts = job.parser, job.counts
             counters = {
                 "lines": ("Lines parsed.", parser.seen),
-                "templates_opened": ("Templates opened or split off.", parser.born),
+                "templates_opened": ("Templates opened or split off.", parser.n_opened),
                 "forgotten_lines": ("Lines in templates that were evicted.", parser.forgotten),
                 "undecodable_lines": ("Lines that are not UTF-8.", counts.undecodable),
                 "truncated_lines": ("Lines that were cut for their length.", counts.truncated),
             }
             gauges = {
                 "templates": ("Templates held.", len(parser)),
-                "slots": ("Slots held: templates and word sequences.", parser.n_leaves),
+                "slots": ("Slots held: templates and word sequences.", parser.n_variants),
                 "budget_slots": ("Slots granted.", parser.budget),
                 "temperature": ("How often slots opened lately, 0 to 1.", parser.temperature),
             }

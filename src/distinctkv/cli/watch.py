@@ -156,7 +156,7 @@ def terminal_view(
     budget = f" of {parser.budget:,.0f}" if parser.concentration.bounded else ""
     numbers = (
         f"{parser.seen:,} lines, {rate:,.0f}/s   {len(parser):,} templates   "
-        f"{parser.n_leaves:,} slots{budget}   temperature {parser.temperature:.3f}"
+        f"{parser.n_variants:,} slots{budget}   temperature {parser.temperature:.3f}"
     )
     state = "waiting for more" if job.source.waiting else "reading"
     names = Text(f"{visible(', '.join(job.source.names))}: {state}", style="dim")

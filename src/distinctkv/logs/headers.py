@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from .tokenizer import uncoloured
+from .tokenizer import strip_colours
 
 # Fields of log headers as regular expressions. Each takes in what parts it from the next.
 
@@ -246,7 +246,7 @@ def timed(lines: Sequence[str]) -> float:
 
 
 def _without_colours(lines: Sequence[str]) -> list[str]:
-    return [uncoloured(line) if "\x1b" in line else line for line in lines]
+    return [strip_colours(line) if "\x1b" in line else line for line in lines]
 
 
 def _without(units: list[_Unit], kind: str) -> list[_Unit]:

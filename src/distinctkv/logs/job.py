@@ -327,7 +327,7 @@ class Job:
         if batch.times:
             self.times.note(batch.start, ids, batch.times)
         new = self.parser.seen - self._saved
-        due = new >= max(LINES, LINES_PER_SLOT * self.parser.n_leaves)
+        due = new >= max(LINES, LINES_PER_SLOT * self.parser.n_variants)
         slow = self.source.live and monotonic() - self._saved_at > PAUSE
         if due or (new and slow):
             self.save()

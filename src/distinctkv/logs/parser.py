@@ -1,9 +1,13 @@
-"""A log parser: the rule with lines for tokens, and templates for slots."""
+"""The log parser: masked line -> tokens -> pattern index -> template -> match.
+
+It is not the rule of `rule.py`. A variant is a slot, and novelty, budget, usage and temperature are
+those of the paper; but whether lines share a template is decided by patterns over sets of keys (see
+`patterns`), so that it does not depend on the order of the lines.
+"""
 
 from __future__ import annotations
 
 import copy
-import json
 import os
 import re
 from collections.abc import Container, Iterable
@@ -13,25 +17,43 @@ from math import expm1, log
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .. import snapshot
+from ..guard import UpdateGuard
 from ..policy import Concentration, check_real
 from ..slots import Ints
-from .rendering import Spelling, aligned, gives_back, values
-from .templates import Leaf, Spot, Template, Templates, both
-from .tokenizer import CALENDAR, MEANT, NAMES, Key, Line, Reader, collapse, glue, uncoloured
+from .rendering import align_text, parameters, reproduces
+from .templates import Lookup, Template, Templates, Variant, add_usage
+from .tokenizer import (
+    CALENDAR,
+    CONTEXT_WORDS,
+    MESSAGE_FIELDS,
+    Key,
+    Line,
+    Tokenizer,
+    mask_id_prefixes,
+    mask_numbers,
+    strip_colours,
+)
 
 KIND = "log parser"
+EXAMPLES = 3  # lines shown of a template
+MAX_LENGTH = 1000  # characters; longer lines are not cached, and examples are cut
+CACHED_LINES, CACHED_BLANKED = 1 << 15, 1 << 14
+SPARE = 64  # entries of evicted variants in the order of eviction, besides one per variant
+BLANK = "\ue003"  # a private character for an unseen word
 
 
 class LogParser:
     """Finds the templates of log lines as they come, with one setting for every system.
 
-    Lines that differ in values alone (numbers, ids, hosts, paths, ...) share a leaf, the slot of
-    this memory. Leaves that differ in no more than a part ``tau`` of their words share a template
-    if the words take more than ``few`` values; a template with ``1 / rare`` of the lines of a
-    shorter one that it fits is counted with it. Lines longer than ``max_line`` are cut.
+    Lines that differ only in numbers, ids, hosts, paths, ... share a variant. Variants that differ
+    in at most a part ``tau`` of their words share a template if each of these positions takes
+    ``min_distinct_values`` different words. A template is counted with a shorter one that it fits
+    and that has ``subsume_ratio`` times its lines. Lines are cut to ``max_line`` characters.
+
+    An update that was interrupted (by KeyboardInterrupt, MemoryError, ...) leaves the parser
+    unusable: it then refuses to save or to go on. Load the last snapshot.
 
     >>> parser = LogParser()
     >>> parser.add("Took 25 ms to open /var/log/messages").opened
@@ -47,119 +69,130 @@ class LogParser:
         self,
         concentration: Concentration | None = None,
         *,
-        few: int = 4,
-        rare: float = 10.0,
+        min_distinct_values: int = 5,
+        subsume_ratio: float = 10.0,
         max_line: int = 10_000,
     ) -> None:
-        """Start empty; a budget in the concentration bounds the leaves."""
+        """Start empty; a budget in the concentration bounds the number of variants."""
         self.concentration = Concentration.fixed(0.3) if concentration is None else concentration
-        if not isinstance(self.concentration, Concentration):
-            raise TypeError(
-                f"expected a Concentration such as Concentration.fixed(0.3), got {concentration!r}"
-            )
         if self.concentration.tau > 1:
             raise ValueError(
-                f"tau must be at most 1 for lines, got {self.concentration.tau}; "
-                "it is the part of the words that may differ"
+                f"tau is the part of the words that may differ, at most 1 for lines; "
+                f"got {self.concentration.tau}"
             )
-        for name, number in (("few", few), ("rare", rare), ("max_line", max_line)):
+        for name, number, least in (
+            ("min_distinct_values", min_distinct_values, 2),
+            ("subsume_ratio", subsume_ratio, 1),
+            ("max_line", max_line, 1),
+        ):
             check_real(name, number)
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
-            if name != "rare" and number % 1:
-                raise ValueError(f"{name} must be a whole number, got {number}")
-        self.few, self.rare, self.max_line = int(few), float(rare), int(max_line)
+            if number < least:
+                raise ValueError(f"{name} must be at least {least}, got {number}")
+        self.min_distinct_values = int(min_distinct_values)
+        self.subsume_ratio, self.max_line = float(subsume_ratio), int(max_line)
         self.seen = 0
-        self.note: dict[str, Any] = {}  # yours: JSON that is saved with the parser
+        self.note: dict[str, Any] = {}  # JSON of the caller, saved with the parser
 
-        self._templates = Templates(self.concentration.tau, self.few, self.rare)
-        self._intake = Intake(self.max_line, self._templates)
+        self._guard = UpdateGuard("log parser")
+        self._templates = Templates(
+            self.concentration.tau, self.min_distinct_values, self.subsume_ratio
+        )
+        self._cache = LineCache(self.max_line, self._templates)
         self._budget = Budget(self.concentration, self._templates)
         self._bounded = self.concentration.bounded
 
     def add(self, line: str | bytes) -> LogMatch:
         """Take in one line; any text is a line, and bytes are read as UTF-8."""
-        line, short, leaf = self._intake.recall(line)
-        if leaf is not None:
-            return tell(self._count(leaf), line)
-        read = self._intake.read(short)
-        spot = self._templates.find(read.key)
-        before = None if spot.template is None else spot.template.final().text
-        born = self._templates.born
-        novelty = 0.0 if before is not None else self._templates.shelf.novelty(read.key)
-        match = tell(self._count(self._place(line, short, read, spot)), line, before)
-        match.novelty, match.opened = novelty, match.id >= born
-        match.changed = match.changed and not match.opened
-        return match
+        text, masked, blanked, variant = self._cache.lookup(line)
+        with self._guard:
+            if variant is not None:
+                return _report(self._count(variant), text)
+            read = self._cache.tokenizer.read(masked)
+            found = self._templates.lookup(read.key)
+            before = None if found.template is None else found.template.root().text
+            next_id = self._templates.next_id
+            novelty = 0.0 if before is not None else self._templates.novelty(read.key)
+            variant = self._insert(text, masked, blanked, read, found)
+            match = _report(self._count(variant), text, before)
+            match.novelty, match.opened = novelty, match.id >= next_id
+            match.changed = match.changed and not match.opened
+            return match
 
     def add_many(self, lines: Iterable[str | bytes]) -> Ints:
-        """Take in lines, all or none; the id of each after the last, -1 if evicted by then."""
+        """Take in lines; the id of each after the last one, -1 if it was evicted by then."""
+        rows = _rows(lines)
         templates = []
-        for given in several(lines):
-            line, short, leaf = self._intake.recall(given)
-            if leaf is None:
-                read = self._intake.read(short)
-                leaf = self._place(line, short, read, self._templates.find(read.key))
-            templates.append(self._count(leaf).template)
-        finals = (template and template.final() for template in templates)
-        return np.array([final.id if final and final.leaves else -1 for final in finals], np.int64)
+        with self._guard:
+            for line in rows:
+                text, masked, blanked, variant = self._cache.lookup(line)
+                if variant is None:
+                    read = self._cache.tokenizer.read(masked)
+                    found = self._templates.lookup(read.key)
+                    variant = self._insert(text, masked, blanked, read, found)
+                templates.append(self._count(variant).template)
+            roots = (template and template.root() for template in templates)
+            return np.array([root.id if root and root.variants else -1 for root in roots], np.int64)
 
     def match(self, line: str | bytes) -> LogMatch | None:
         """The template that a line belongs to, or None; nothing changes."""
-        text, read = self._intake.read_whole(line)
-        template = self._templates.find(read.key).template
-        return None if template is None else LogMatch(template.leaves[0], text)
+        self._guard.check()
+        text, read = self._cache.read(line)
+        template = self._templates.lookup(read.key).template
+        return None if template is None else LogMatch(template.variants[0], text)
 
     def templates(self) -> list[LogTemplate]:
         """All templates, oldest first."""
-        self._templates.settle()
-        return sorted(map(describe, self._templates), key=lambda row: (row.first_seen, row.id))
+        with self._guard:
+            self._templates.settle()
+        rows = map(LogTemplate.of, self._templates)
+        return sorted(rows, key=lambda row: (row.first_seen, row.id))
 
     def resolve(self, number: int) -> int | None:
-        """The id by which a template goes now that had this one; None if it was evicted."""
+        """The present id of the template that had this id; None if it was evicted."""
         return self._templates.resolve(number)
 
     def seed(self, templates: Iterable[str]) -> list[int]:
-        """Know templates before their first line, and keep them for good; their ids."""
-        keys = []
-        for given in several(templates):
-            text, read = self._intake.read_whole(given)
-            self._templates.join(Leaf.of(read, text[:LONG], self.seen, seeded=True))
-            keys.append(read.key)
-        self._templates.regroup()
-        self._budget.start()
-        return [self._id(key) for key in keys]
+        """Add templates before their first line, and never evict them; their ids."""
+        read = [self._cache.read(template) for template in _rows(templates)]
+        with self._guard:
+            for text, line in read:
+                seed = Variant.of(line, text[:MAX_LENGTH], self.seen, seeded=True)
+                self._templates.merge(seed)
+            self._templates.regroup()
+            self._budget.rebuild()
+        return [self._id(line.key) for _, line in read]
 
     def absorb(self, other: LogParser) -> dict[int, int]:
-        """Take in another parser, as if its lines had followed; the id here of each of its ids.
+        """Merge another parser into this one; the id here of each of its ids.
 
-        The templates are those that one parser would have found in all the lines, while both keep
-        all their leaves: words are no longer told apart once a template has 64, nor leaves that a
-        budget evicted, and of very many like keys only some are compared (see `patterns`).
+        The result is that of one parser that saw the lines of this one and then those of the other.
+        Exceptions: a template with more than 64 variants counts new values without keeping them, a
+        budget evicts variants, and of very many similar keys only some are compared (see
+        `patterns`).
         """
-        if not isinstance(other, LogParser):
-            raise TypeError(f"only a LogParser can be absorbed, got {type(other).__name__}")
         if other is self:
             raise ValueError("a parser cannot absorb itself; to count lines twice, load it twice")
-        fades = self._bounded and other._bounded  # only then both count usage
-        if (ours := self._setting(fades)) != (theirs := other._setting(fades)):
-            raise ValueError(f"parsers must share their setting: {ours} and {theirs}")
-        other._templates.settle()
-        firsts = {template.id: template.leaves[0].key for template in other._templates}
-        for leaf in list(other._templates.leaves.values()):
-            self._templates.join(self._budget.adopt(leaf, other._budget, self.seen))
-        self._budget.join(other._budget, self.seen, other.seen)
-        self.seen += other.seen
-        self._intake.truncated += other.truncated
-        self._templates.regroup()
-        self._budget.start()
-        self._budget.shrink(self.seen)
-        self._templates.settle()
-        ids = {number: self._id(key) for number, key in firsts.items()}
+        with_decay = self._bounded and other._bounded  # otherwise one of them counts no usage
+        ours, theirs = self._setting(with_decay), other._setting(with_decay)
+        if ours != theirs:
+            raise ValueError(f"parsers must have the same setting, got {ours} and {theirs}")
+        with self._guard, other._guard:
+            other._templates.settle()
+            first = {template.id: template.variants[0].key for template in other._templates}
+            for variant in list(other._templates.variants.values()):
+                self._templates.merge(self._budget.adopt(variant, other._budget, self.seen))
+            self._budget.merge(other._budget, self.seen, other.seen)
+            self.seen += other.seen
+            self._cache.truncated += other.truncated
+            self._templates.regroup()
+            self._budget.rebuild()
+            self._budget.evict(self.seen)
+            self._templates.settle()
+        ids = {number: self._id(key) for number, key in first.items()}
         return {number: here for number, here in ids.items() if here >= 0}
 
     def add_log_message(self, line: str | bytes) -> dict[str, Any]:
-        """Take in one line and answer as Drain3's ``TemplateMiner`` does."""
+        """Take in one line and answer like ``TemplateMiner`` of Drain3."""
         match = self.add(line)
         change = "cluster_template_changed" if match.changed else "none"
         return {
@@ -171,43 +204,47 @@ class LogParser:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the parser to one file, whole or not at all; it knows the lines it has seen."""
+        """Write the parser to one file, atomically; it knows how many lines it has seen."""
+        self._guard.check()
         state = {
             "concentration": asdict(self.concentration),
-            "setting": {"few": self.few, "rare": self.rare, "max_line": self.max_line},
+            "setting": {
+                "min_distinct_values": self.min_distinct_values,
+                "subsume_ratio": self.subsume_ratio,
+                "max_line": self.max_line,
+            },
             "counters": [self.seen, self.truncated],
             "budget": self._budget.state(),
-            "born": self._templates.born,
+            "next_id": self._templates.next_id,
             "note": self.note,
         }
-        snapshot.save(path, KIND, dump(self._templates), state)
+        snapshot.save(path, KIND, self._templates.state(), state)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The parser that was saved; a damaged or foreign file is refused."""
+        """The parser that was saved; a damaged or foreign file raises `SnapshotError`."""
         tensors, state = snapshot.load(path, KIND)
         try:
             parser = cls(Concentration(**state["concentration"]), **state["setting"])
-            restore(parser._templates, tensors, state["born"])
-            parser.seen, parser._intake.truncated = map(int, state["counters"])
-            parser._budget.restore(state["budget"])
+            parser._templates.restore(tensors, state["next_id"])
+            parser.seen, parser._cache.truncated = map(int, state["counters"])
+            parser._budget.restore(state["budget"], parser.seen)
             parser.note = dict(state["note"])
-            check(parser._templates, parser._budget, parser.seen)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise snapshot.SnapshotError(f"{path} does not describe a parser: {error!r}") from error
         return parser
 
     def __copy__(self) -> Self:
-        """A parser of its own: two that share templates would not agree on what they have seen."""
+        """An independent copy."""
         return copy.deepcopy(self)
 
     def __len__(self) -> int:
-        """Templates held now."""
+        """Number of templates."""
         return len(self._templates)
 
     def __repr__(self) -> str:
-        """Policy and sizes in a line."""
-        budget = f", budget {self.budget:.4g}" if self.concentration.bounded else ""
+        """Policy and sizes."""
+        budget = f", budget {self.budget:.4g}" if self._bounded else ""
         templates = f"{len(self)} template{'s' * (len(self) != 1)}"
         return (
             f"LogParser(tau={self.concentration.tau:g}{budget}, {templates} for {self.seen} lines)"
@@ -215,116 +252,118 @@ class LogParser:
 
     @property
     def temperature(self) -> float:
-        """How often leaves opened lately, in [0, 1] (paper, eq. 4)."""
+        """How often variants opened lately, in [0, 1] (paper, eq. 4)."""
         return self._budget.temperature(self.seen)
 
     @property
     def budget(self) -> float:
-        """Leaves granted now (paper, eq. 5)."""
-        return self._budget.slots(self.seen)
+        """Variants allowed now (paper, eq. 5)."""
+        return self._budget.limit(self.seen)
 
     @property
-    def born(self) -> int:
-        """Templates opened so far, with those that became one or were evicted since."""
-        return self._templates.born
+    def n_opened(self) -> int:
+        """Templates opened so far, with those that were merged or evicted since."""
+        return self._templates.next_id
 
     @property
-    def n_leaves(self) -> int:
-        """Leaves held now: what the budget bounds."""
-        return len(self._templates.leaves)
+    def n_variants(self) -> int:
+        """Variants held now: what the budget bounds."""
+        return len(self._templates.variants)
 
     @property
     def truncated(self) -> int:
         """Lines that were cut to ``max_line``."""
-        return self._intake.truncated
+        return self._cache.truncated
 
     @property
     def forgotten(self) -> int:
         """Lines in templates that were evicted."""
         return self._budget.forgotten
 
-    def _setting(self, fades: bool) -> dict[str, float]:
-        setting = {"tau": self.concentration.tau, "few": self.few, "rare": self.rare}
-        return setting | ({"decay": self.concentration.decay} if fades else {})
+    def _setting(self, with_decay: bool) -> dict[str, float]:
+        setting = {
+            "tau": self.concentration.tau,
+            "min_distinct_values": self.min_distinct_values,
+            "subsume_ratio": self.subsume_ratio,
+        }
+        return setting | ({"decay": self.concentration.decay} if with_decay else {})
 
     def _id(self, key: Key) -> int:
-        template = self._templates.find(key).template
-        return -1 if template is None else template.final().id
+        template = self._templates.lookup(key).template
+        return -1 if template is None else template.root().id
 
-    def _place(self, line: str, short: str, read: Line, spot: Spot) -> Leaf:
-        leaf = self._templates.place(read, spot, line[:LONG], self.seen)
-        self._intake.remember(short, leaf, spot.leaf is leaf)
-        return leaf
+    def _insert(
+        self, text: str, masked: str, blanked: str | None, line: Line, found: Lookup
+    ) -> Variant:
+        variant = self._templates.insert(line, found, text[:MAX_LENGTH], self.seen)
+        self._cache.store(masked, blanked, variant, existed=found.variant is variant)
+        return variant
 
-    def _count(self, leaf: Leaf) -> Leaf:
+    def _count(self, variant: Variant) -> Variant:
+        """Count one more line of a variant; the variant that holds the line after eviction."""
         now = self.seen
         self.seen = now + 1
-        leaf.last_seen = now
-        leaf.count += 1
-        if leaf.count == 1:
-            self._budget.open(leaf, self.seen)
-        return self._budget.use(leaf, self.seen) if self._bounded else leaf
-
-
-# What a parser says about a line, and about a template.
-
-EXAMPLES = 3
+        variant.last_seen = now
+        variant.count += 1
+        if variant.count == 1:
+            self._budget.record_opening(self.seen)
+        return self._budget.use(variant, self.seen) if self._bounded else variant
 
 
 class LogMatch:
-    """The template of a line under its id, and whether the line opened it or changed its text.
+    """The template of a line and its id.
 
-    ``novelty`` is the distance of the line from what was known before, 0 for a repeat.
+    ``opened``: this line opened the template. ``changed``: the text of the template is not that of
+    the match before. ``novelty``: the distance of the line from the nearest template known before,
+    which is the part of its constant words that the line does not have; 0 if the line belongs to a
+    known template, 1 if no template has as many words.
     """
 
-    __slots__ = ("_line", "_spelling", "changed", "id", "novelty", "opened", "template")
+    __slots__ = ("_line", "_rendering", "changed", "id", "novelty", "opened", "template")
 
-    def __init__(self, leaf: Leaf, line: str, novelty: float = 0.0) -> None:
-        own = leaf.template
+    def __init__(self, variant: Variant, line: str, novelty: float = 0.0) -> None:
+        own = variant.template
         assert own is not None
-        template = own if own.into is None else own.final()
+        template = own if own.parent is None else own.root()
         self.id, self.template = template.id, template.text
         self.novelty, self.opened, self.changed = novelty, False, False
-        self._line, self._spelling = line, own.spelling
+        self._line, self._rendering = line, own.rendering
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The values in the line, in the order of the wildcards of the template.
 
-        A line that `match` sees for the first time may have more of them than the template shows.
+        A line that only `match` has seen may have more of them than the template shows.
         """
-        line = uncoloured(self._line)
-        found = values(self._spelling, Reader().read(line))
-        if gives_back(self.template, found, line):
+        line = strip_colours(self._line)
+        found = parameters(self._rendering, Tokenizer().read(line))
+        if reproduces(self.template, found, line):
             return found
-        # With its numbers a line may be cut in another way than without, as templates are.
-        fitting = aligned(self.template, " ".join(line.split()))
+        # A line with its numbers may be tokenized in another way than the masked line was.
+        fitting = align_text(self.template, " ".join(line.split()))
         return found if fitting is None else fitting
 
     def __repr__(self) -> str:
-        """All fields in a line."""
+        """All fields."""
         return (
             f"LogMatch(id={self.id}, template={self.template!r}, parameters={self.parameters}, "
             f"novelty={self.novelty:.3g}, opened={self.opened}, changed={self.changed})"
         )
 
 
-def tell(leaf: Leaf, line: str, before: str | None = None) -> LogMatch:
-    """The match of a line; its template changed if it was told of with another text."""
-    match = LogMatch(leaf, line)
-    template = leaf.template
+def _report(variant: Variant, line: str, before: str | None = None) -> LogMatch:
+    """The match of a line, ``changed`` if the text differs from that of the last match."""
+    match = LogMatch(variant, line)
+    template = variant.template
     assert template is not None
-    if template.told is match.template and template.into is None:
-        return match  # as almost all
-    template = template.final()
-    told = before if template.told is None else template.told
-    match.changed, template.told = told not in (None, match.template), match.template
+    if template.reported is not match.template or template.parent is not None:
+        match.changed = template.root().report(before)
     return match
 
 
 @dataclass(frozen=True, slots=True)
 class LogTemplate:
-    """A template: its text, its lines, the first and the last of them, and some as examples."""
+    """A template: its text, its lines, the first and the last of them, and some examples."""
 
     id: int
     template: str
@@ -333,31 +372,25 @@ class LogTemplate:
     last_seen: int
     examples: tuple[str, ...]
 
-
-def describe(template: Template) -> LogTemplate:
-    """A template and what it stands for, in numbers."""
-    leaves = template.all_leaves
-    return LogTemplate(
-        template.id,
-        template.text,
-        sum(leaf.count for leaf in leaves),
-        leaves[0].first_seen,
-        max(leaf.last_seen for leaf in leaves),
-        tuple(leaf.example for leaf in leaves[:EXAMPLES]),
-    )
-
-
-# The door of a parser: lines as text of bounded length, and the leaves of lines seen before.
-
-MEMO = 1 << 15  # lines remembered at most
-LONG = 1000  # characters: longer lines are not remembered, nor kept whole as examples
+    @classmethod
+    def of(cls, template: Template) -> Self:
+        """A template with those that it subsumes."""
+        variants = template.all_variants
+        return cls(
+            template.id,
+            template.text,
+            sum(variant.count for variant in variants),
+            variants[0].first_seen,
+            max(variant.last_seen for variant in variants),
+            tuple(variant.example for variant in variants[:EXAMPLES]),
+        )
 
 
-def several(lines: Iterable[str | bytes]) -> list[str | bytes]:
-    """Lines as they are, unless one was given where there should be several, or one is no line."""
+def _rows(lines: Iterable[str | bytes]) -> list[str | bytes]:
+    """Lines as a list; a wrong type is refused before any line is counted."""
     if isinstance(lines, (str, bytes, bytearray)):
         kind = type(lines).__name__
-        raise TypeError(f"lines are given one by one, got {kind}; put it in a list: [line]")
+        raise TypeError(f"expected several lines, got one {kind}; put it in a list: [line]")
     rows = [*lines]
     for number, line in enumerate(rows):
         if not isinstance(line, (str, bytes)):
@@ -365,352 +398,228 @@ def several(lines: Iterable[str | bytes]) -> list[str | bytes]:
     return rows
 
 
-class Intake:
-    """Lines on their way in; those that collapse to the same text are read once."""
+class LineCache:
+    """Variants by masked line, so that most lines are neither tokenized nor looked up.
+
+    There are two caches. The first has lines with masked numbers. The second has lines in which
+    unseen words are blanked, too: a word of letters that is in no key can only be a value, so lines
+    that differ in such words share a variant, if theirs existed before or is a collapsed one.
+    Entries of collapsed variants are valid for one version of the frozen patterns.
+    """
 
     def __init__(self, max_line: int, templates: Templates) -> None:
-        self.max_line = max_line
+        self.tokenizer = Tokenizer()
         self.truncated = 0  # lines that were cut
-        self._reader = Reader()
-        self._memo: dict[str, Leaf] = {}
-        self._ages: dict[str, int] = {}  # of those in leaves that stand for values, see `Skeletons`
-        self._skeletons = Skeletons(templates, self._reader.words)
-        self.bones: str | None = None  # of the line that was last not remembered
+        self._max_line = max_line
+        self._templates = templates
+        self._masked: dict[str, Variant] = {}
+        self._versions: dict[str, int] = {}  # of masked lines with collapsed variants
+        self._blanked: dict[str, tuple[Variant, int]] = {}
 
-    def enter(self, line: str | bytes) -> tuple[str, bool]:
+    def lookup(self, line: str | bytes) -> tuple[str, str, str | None, Variant | None]:
+        """The line as text, masked, and blanked (or None); and its variant if that is cached."""
+        if type(line) is not str or len(line) > self._max_line:
+            line, cut = self._decode(line)
+            self.truncated += cut
+        masked = mask_numbers(line)
+        variant, blanked = self._cached(masked), None
+        if variant is None:
+            with_prefixes, masked = masked, mask_id_prefixes(masked)
+            if (variant := self._cached(masked)) is not None:
+                self._store_masked(with_prefixes, variant)
+            elif blanked := blank_unseen(masked, self.tokenizer.words, self._templates.vocabulary):
+                variant = self._cached_blanked(blanked)
+        return line, masked, blanked, variant
+
+    def store(self, masked: str, blanked: str | None, variant: Variant, existed: bool) -> None:
+        """Cache the variant of a line that was looked up; whether it existed before."""
+        if blanked and (existed or variant.collapsed):
+            if len(self._blanked) >= CACHED_BLANKED:
+                self._blanked.clear()
+            self._blanked[blanked] = variant, self._version(variant)
+        else:
+            self._store_masked(masked, variant)
+
+    def read(self, line: str | bytes) -> tuple[str, Line]:
+        """The text and the tokens of a line; nothing is counted."""
+        text, _ = self._decode(line)
+        return text, self.tokenizer.read(mask_id_prefixes(mask_numbers(text)))
+
+    def _decode(self, line: str | bytes) -> tuple[str, bool]:
         """The line as text of bounded length, and whether it was cut."""
         if isinstance(line, bytes):
-            line = line[: 4 * self.max_line + 4].decode("utf-8", "replace")
+            line = line[: 4 * self._max_line + 4].decode("utf-8", "replace")
         elif not isinstance(line, str):
             raise TypeError(f"a line is str or bytes, got {type(line).__name__}")
-        return str(line[: self.max_line]), len(line) > self.max_line
+        return str(line[: self._max_line]), len(line) > self._max_line
 
-    def recall(self, line: str | bytes) -> tuple[str, str, Leaf | None]:
-        """The line as text, what it collapses to, and its leaf if that was seen before."""
-        if type(line) is not str or len(line) > self.max_line:
-            line, cut = self.enter(line)
-            self.truncated += cut
-        short = collapse(line)
-        leaf, self.bones = self._held(short), None
-        if leaf is None:
-            loose, short = short, glue(short)
-            if (leaf := self._held(short)) is not None:
-                self._keep(loose, leaf)
-            elif bones := self._skeletons.of(short):
-                leaf, self.bones = self._skeletons.recall(bones), bones
-        return line, short, leaf
-
-    def _held(self, short: str) -> Leaf | None:
-        leaf = self._memo.get(short)
-        if leaf is None or leaf.template is None:
+    def _cached(self, masked: str) -> Variant | None:
+        variant = self._masked.get(masked)
+        if variant is None or variant.template is None:
             return None
-        known = not leaf.folded or self._ages.get(short) == self._skeletons.age(leaf)
-        return leaf if known else None
+        valid = not variant.collapsed or self._versions.get(masked) == self._version(variant)
+        return variant if valid else None
 
-    def read(self, short: str) -> Line:
-        """A collapsed line cut into tokens."""
-        return self._reader.read(short)
+    def _cached_blanked(self, blanked: str) -> Variant | None:
+        variant, version = self._blanked.get(blanked, (None, 0))
+        valid = variant and variant.template and self._version(variant) == version
+        return variant if valid else None
 
-    def read_whole(self, line: str | bytes) -> tuple[str, Line]:
-        """A line as text and cut into tokens; nothing is counted."""
-        text, _ = self.enter(line)
-        return text, self._reader.read(glue(collapse(text)))
+    def _store_masked(self, masked: str, variant: Variant) -> None:
+        if len(masked) <= MAX_LENGTH:
+            if len(self._masked) >= CACHED_LINES:
+                self._masked.clear()
+                self._versions.clear()
+            self._masked[masked] = variant
+            if variant.collapsed:
+                self._versions[masked] = self._version(variant)
 
-    def remember(self, short: str, leaf: Leaf, found: bool) -> None:
-        """Know the leaf of the line last recalled and of those like it; found, or opened for it."""
-        if self.bones and (found or leaf.folded):
-            self._skeletons.remember(self.bones, leaf)
-        else:
-            self._keep(short, leaf)
-
-    def _keep(self, short: str, leaf: Leaf) -> None:
-        if len(short) <= LONG:
-            if len(self._memo) >= MEMO:
-                self._memo.clear()
-                self._ages.clear()
-            self._memo[short] = leaf
-            if leaf.folded:
-                self._ages[short] = self._skeletons.age(leaf)
+    def _version(self, variant: Variant) -> int:
+        return self._templates.version(len(variant.key))
 
 
-# Lines without the words that were never seen: what is left says where a line belongs.
-
-BLANKED = "\ue003"  # a private character, as those of `words`
-SKELETONS = 1 << 14  # remembered at most
-# A word of letters alone: after the name that it is assigned to and before a mark, or with a port.
-_fresh = re.compile(r"([A-Za-z_]+[=:]|[(\[])?([A-Za-z]{4,})([)\],;:.]?)")
+# A word of letters: after a name and "=" or ":", or in a bracket, before a mark; or before a port.
+_unseen = re.compile(r"([A-Za-z_]+[=:]|[(\[])?([A-Za-z]{4,})([)\],;:.]?)")
 _host = re.compile(r"()([A-Za-z]{4,})(:00)")
 
 
-class Skeletons:
-    """The leaves of lines that are known but for some fresh words.
+def blank_unseen(masked: str, tokenized: Container[str], vocabulary: Container[str]) -> str | None:
+    """A masked line with its unseen words blanked; None if it has none.
 
-    A word of letters that is in no key is like any other such word: it can only be a value. So
-    lines that are alike but for such words share a leaf, if theirs was there before, or is one that
-    counts values and does not keep them. ``words`` are those that a reader has cut.
+    None as well if it is too long or has quotes, which may join words. ``tokenized`` are words that
+    were tokenized before, ``vocabulary`` are tokens of keys.
     """
-
-    def __init__(self, templates: Templates, words: Container[str]) -> None:
-        self._known, self._lengths, self._words = templates.shelf.tokens, templates.lengths, words
-        self._leaves: dict[str, tuple[Leaf, int]] = {}
-
-    def of(self, text: str) -> str | None:
-        """A collapsed line with its fresh words blanked; None if it has none.
-
-        Nor has a line that is too long, or one with quotes: all that they enclose is one word.
-        """
-        if len(text) > LONG or '"' in text or "'" in text or BLANKED in text:
-            return None
-        words = self._words
-        bones = " ".join([p if p in words else self._blank(p) for p in text.split(" ")])
-        return bones if BLANKED in bones else None
-
-    def recall(self, bones: str) -> Leaf | None:
-        """The leaf of such lines, unless the patterns of their length have changed since."""
-        leaf, age = self._leaves.get(bones, (None, 0))
-        return leaf if leaf and leaf.template and self.age(leaf) == age else None
-
-    def remember(self, bones: str, leaf: Leaf) -> None:
-        """Know the leaf of all such lines."""
-        if len(self._leaves) >= SKELETONS:
-            self._leaves.clear()
-        self._leaves[bones] = leaf, self.age(leaf)
-
-    def age(self, leaf: Leaf) -> int:
-        """How often patterns of a leaf's length have changed."""
-        return self._lengths[len(leaf.key)].age
-
-    def _blank(self, part: str) -> str:
-        found = _fresh.fullmatch(part) or _host.fullmatch(part)
-        if found is None:
-            return part
-        before, word, after = found.groups("")
-        name = before.rstrip("=:([")
-        if word in self._known or _special(word) or (name and name not in self._known):
-            return part
-        if name in NAMES:  # its words are marked, so no key has them as they stand here
-            return part
-        return before + BLANKED + after
+    if len(masked) > MAX_LENGTH or '"' in masked or "'" in masked or BLANK in masked:
+        return None
+    words = [word if word in tokenized else _blank(word, vocabulary) for word in masked.split(" ")]
+    blanked = " ".join(words)
+    return blanked if BLANK in blanked else None
 
 
-def _special(word: str) -> bool:
-    """Whether the words around it may be read in another way for this word."""
-    return word.isupper() or word in MEANT or word[:3] in CALENDAR
+def _blank(part: str, vocabulary: Container[str]) -> str:
+    found = _unseen.fullmatch(part) or _host.fullmatch(part)
+    if found is None:
+        return part
+    before, word, after = found.groups("")
+    name = before.rstrip("=:([")
+    if word in vocabulary or _changes_context(word) or (name and name not in vocabulary):
+        return part
+    if name in MESSAGE_FIELDS:  # its words are marked, so no key has them as they stand here
+        return part
+    return before + BLANK + after
 
 
-# A bound on the leaves of a parser, fixed or moving with surprise (paper, eqs. 4-6).
-
-SPARE = 64  # leaves that are gone, beside as many as are held, may be in the order of eviction
+def _changes_context(word: str) -> bool:
+    """Whether the words around this one may be tokenized in another way because of it."""
+    return word.isupper() or word in CONTEXT_WORDS or word[:3] in CALENDAR
 
 
 class Budget:
-    """The temperature, and the order in which leaves are evicted.
+    """Temperature, usage and eviction of variants (paper, eqs. 4-6).
 
-    Evicting from a template of several leaves folds them into one; evicting the last leaf of a
-    template forgets it. Templates that were given as seeds are kept, and do not count.
+    Evicting from a template with several variants collapses them into one; evicting the last one
+    forgets the template. Seeds are kept and do not count.
     """
 
     def __init__(self, concentration: Concentration, templates: Templates) -> None:
         self.concentration = concentration
-        self.forgotten = 0  # lines in evicted leaves
-        self.heat, self.heat_after = 0.0, 0  # the temperature, and the number of lines it is after
-        self.pace = -log(concentration.decay)  # see `usage`
+        self.forgotten = 0  # lines in evicted variants
+        self._temperature, self._updated_at = 0.0, 0  # after so many lines
+        self._decay_rate = -log(concentration.decay)  # see `add_usage`
         self._templates = templates
-        self._order: list[tuple[float, int, int, Leaf]] = []
-        self._pushed = 0
-        templates.folded = self._admit
+        self._order: list[tuple[float, int, int, Variant]] = []  # a heap, may have outdated usage
+        self._n_pushed = 0
 
     def temperature(self, lines: int) -> float:
-        """How often leaves opened lately, after so many lines (paper, eq. 4)."""
-        return self.heat * (1 - self.concentration.rate) ** (lines - self.heat_after)
+        """How often variants opened lately, after so many lines (paper, eq. 4)."""
+        return self._temperature * (1 - self.concentration.rate) ** (lines - self._updated_at)
 
-    def slots(self, lines: int) -> float:
-        """Leaves granted after so many lines (paper, eq. 5)."""
+    def limit(self, lines: int) -> float:
+        """Variants allowed after so many lines (paper, eq. 5)."""
         return self.concentration.base + self.concentration.gain * self.temperature(lines)
 
-    def open(self, leaf: Leaf, lines: int) -> None:
-        """The last of these lines opened a leaf, or was the first of a seed."""
-        self.heat, self.heat_after = self.temperature(lines) + self.concentration.rate, lines
-        self._admit(leaf)
+    def record_opening(self, lines: int) -> None:
+        """The last of these lines opened a variant, or was the first of a seed."""
+        rate = self.concentration.rate
+        self._temperature, self._updated_at = self.temperature(lines) + rate, lines
 
-    def join(self, other: Budget, lines: int, theirs: int) -> None:
-        """Go on from the temperature of another parser, whose lines came after ours."""
-        cooled = self.temperature(lines) * (1 - self.concentration.rate) ** theirs
-        self.heat, self.heat_after = min(1.0, cooled + other.temperature(theirs)), lines + theirs
+    def merge(self, other: Budget, lines: int, other_lines: int) -> None:
+        """Add the temperature of another parser whose lines came after ours."""
+        cooled = self.temperature(lines) * (1 - self.concentration.rate) ** other_lines
+        self._temperature = min(1.0, cooled + other.temperature(other_lines))
+        self._updated_at = lines + other_lines
         self.forgotten += other.forgotten
 
-    def adopt(self, leaf: Leaf, other: Budget, lines: int) -> Leaf:
-        """A copy of a leaf of another parser, as if its lines had come so many lines later.
+    def adopt(self, variant: Variant, other: Budget, lines: int) -> Variant:
+        """A copy of a variant of another parser, as if its lines had come so many lines later.
 
-        Without a budget usage is not counted: the lines are then taken to be evenly spread.
+        Without a budget usage is not counted: then its lines are assumed to be evenly spread.
         """
-        copied = leaf.later(lines, self.pace)
+        copied = variant.shifted(lines, self._decay_rate)
         if copied.count and not other.concentration.bounded:
             step = (copied.last_seen - copied.first_seen) / max(1, copied.count - 1)
-            fades = self.pace * step  # from one line of the leaf to the next
-            whole = expm1(-fades * copied.count) / expm1(-fades) if fades else copied.count
-            copied.usage = (copied.last_seen + 1) * self.pace + log(whole)
+            decay = self._decay_rate * step  # from one line of the variant to the next
+            total = expm1(-decay * copied.count) / expm1(-decay) if decay else copied.count
+            copied.usage = (copied.last_seen + 1) * self._decay_rate + log(total)
         return copied
 
-    def start(self) -> None:
-        """Put all leaves into the order of eviction anew."""
+    def rebuild(self) -> None:
+        """Build the order of eviction from all variants."""
         self._order.clear()
-        for leaf in self._templates.leaves.values():
-            self._admit(leaf)
+        for variant in self._templates.variants.values():
+            self._push(variant)
 
-    def _admit(self, leaf: Leaf) -> None:
-        if self.concentration.bounded and not leaf.seeded:
-            if len(self._order) > 2 * len(self._templates.leaves) + SPARE:
-                self._order = [one for one in self._order if one[-1].template is not None]
-                heapify(self._order)
-            self._pushed += 1
-            heappush(self._order, (leaf.usage, leaf.last_seen, self._pushed, leaf))
+    def use(self, variant: Variant, lines: int) -> Variant:
+        """Count the last line as usage and evict; the variant that holds the line after that."""
+        variant.usage = add_usage(variant.usage, lines * self._decay_rate)
+        if not variant.queued:
+            self._push(variant)
+        return self.evict(lines, variant) or variant
 
-    def state(self) -> list[float]:
-        """What a snapshot keeps."""
-        return [self.heat, self.heat_after, self.forgotten]
-
-    def restore(self, state: list[float]) -> None:
-        """Go on from a snapshot, once the leaves are there."""
-        heat, after, forgotten = state
-        self.heat, self.heat_after, self.forgotten = float(heat), int(after), int(forgotten)
-        if not 0 <= self.heat <= 1:
-            raise ValueError(f"the temperature is {heat}, not in [0, 1]")
-        self.start()
-
-    def use(self, leaf: Leaf, lines: int) -> Leaf:
-        """Count the last line as usage and evict; the leaf that holds the line after that."""
-        leaf.usage = both(leaf.usage, lines * self.pace)
-        return self.shrink(lines, leaf) or leaf
-
-    def shrink(self, lines: int, spared: Leaf | None = None) -> Leaf | None:
-        """Evict the least used until the budget holds; what the spared leaf was folded into."""
-        room = self.slots(lines) + self._templates.shelf.n_seeds
+    def evict(self, lines: int, spared: Variant | None = None) -> Variant | None:
+        """Evict the least used until the limit holds; ``spared``, or what it collapsed into."""
+        limit = self.limit(lines) + self._templates.n_seeds
         aside = []
-        while len(self._templates.leaves) > room and self._order:
+        while len(self._templates.variants) > limit and self._order:
             usage, _, _, worst = heappop(self._order)
-            template = worst.template
-            if template is None:
+            if worst.template is None:
                 continue
             if worst.usage != usage:
-                self._admit(worst)
-            elif (whole := self._templates.fold(worst)) is not None:
-                spared = whole if spared is not None and spared.template is None else spared
+                self._push(worst)
+            elif (collapsed := self._templates.collapse(worst)) is not None:
+                self._push(collapsed)
+                replaced = spared is not None and spared.template is None
+                spared = collapsed if replaced else spared
             elif worst is spared:
                 aside.append(worst)
             else:
                 self.forgotten += worst.count
-                self._templates.drop(worst)
-        for leaf in aside:
-            self._admit(leaf)
+                self._templates.evict(worst)
+        for variant in aside:
+            self._push(variant)
         return spared
 
+    def state(self) -> list[float]:
+        """What a snapshot keeps."""
+        return [self._temperature, self._updated_at, self.forgotten]
 
-# The state of a parser as arrays and JSON, and back.
+    def restore(self, state: list[float], lines: int) -> None:
+        """Continue from a snapshot, once the variants are there."""
+        temperature, updated_at, forgotten = state
+        self._temperature, self._updated_at = float(temperature), int(updated_at)
+        self.forgotten = int(forgotten)
+        if not 0 <= self._temperature <= 1:
+            raise ValueError(f"the temperature is {temperature}, not in [0, 1]")
+        counted = sum(one.count for one in self._templates.variants.values()) + self.forgotten
+        if lines != counted or self._updated_at > lines:
+            raise ValueError(f"{lines} lines were seen, but {counted} are counted")
+        self.rebuild()
 
-_NUMBERS = {"count": np.int64, "first_seen": np.int64, "last_seen": np.int64, "usage": np.float64}
-
-
-def dump(templates: Templates) -> dict[str, NDArray[Any]]:
-    """Leaves in the order in which they came, and the templates that hold them."""
-    leaves, held = list(templates.leaves.values()), templates.held()
-    homes = {leaf.key: [one.id, n] for one in held for n, leaf in enumerate(one.leaves)}
-    columns: dict[str, NDArray[Any]] = {
-        name: np.array([getattr(leaf, name) for leaf in leaves], kind)
-        for name, kind in _NUMBERS.items()
-    }
-    columns["seeded"] = np.array([leaf.seeded for leaf in leaves], np.bool_)
-    texts = {
-        "leaves": [
-            [leaf.key, *leaf.spelling, leaf.shape, leaf.example, leaf.folded] for leaf in leaves
-        ],
-        "homes": [homes[leaf.key] for leaf in leaves],  # the template, and the place in it
-        "templates": [[one.id, one.key, one.aliases, one.told] for one in held],
-        "standing": [[one.id, [part.id for part in one.parts]] for one in held if one.parts],
-        "into": [[one.id, one.final().id] for one in held if one.final() is not one],
-        "lengths": [[length, grouping.state()] for length, grouping in templates.lengths.items()],
-    }
-    columns["texts"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
-    return columns
-
-
-def restore(templates: Templates, columns: dict[str, NDArray[Any]], born: int) -> None:
-    """Fill an empty set of templates with what was dumped."""
-    templates.born = int(born)
-    texts = json.loads(columns["texts"].tobytes())
-    held = {int(number): _template(int(number), *row) for number, *row in texts["templates"]}
-    ids = [number for one in held.values() for number in (one.id, *one.aliases)]
-    if len(set(ids)) < len(ids) or not all(0 <= number < templates.born for number in ids):
-        raise ValueError("an id was never given, or given twice")
-    if held.keys() != {home for home, _ in texts["homes"]}:
-        raise ValueError("a template has no leaves, or a leaf no template")
-    if (columns["count"] < 0).any() or np.isnan(columns["usage"]).any():
-        raise ValueError("a leaf was used less than never")
-    for template in held.values():
-        templates.restore(template)
-    places = {}
-    for row, (saved, (home, place)) in enumerate(zip(texts["leaves"], texts["homes"], strict=True)):
-        leaf = _leaf(*saved)
-        for name in (*_NUMBERS, "seeded"):
-            setattr(leaf, name, columns[name][row].item())
-        if leaf.key in templates.leaves or len(leaf.key) != len(held[home].key):
-            raise ValueError("two leaves have one key, or a leaf is not as long as its template")
-        templates.hold(leaf, held[home])
-        places[leaf.key] = int(place)
-    for template in held.values():
-        template.leaves.sort(key=lambda leaf: places[leaf.key])
-    _stand(held, texts["standing"], dict(texts["into"]))
-    for length, state in texts["lengths"]:
-        leaves = templates.shelf.lengths[int(length)].values()
-        seeds = [leaf.key for leaf in leaves if leaf.seeded]
-        grouping = templates.grouping(int(length))
-        grouping.restore(state, seeds, int(length), held)
-        templates.shelf.tokens.update(*grouping.patterns())
-
-
-def check(templates: Templates, budget: Budget, seen: int) -> None:
-    """Every line is in a leaf or forgotten, and the last of them is not yet to come."""
-    known = sum(leaf.count for leaf in templates.leaves.values()) + budget.forgotten
-    if seen != known or budget.heat_after > seen:
-        raise ValueError(f"{seen} lines were seen, {known} are accounted for")
-
-
-def _stand(held: dict[int, Template], standing: list[Any], into: dict[int, int]) -> None:
-    """Let templates stand for others as they did; some of those may have no leaves any more."""
-    if into.keys() & into.values():
-        raise ValueError("a template is part of one that is itself part of another")
-    for number, wider in into.items():
-        held[number].into = held[wider]
-    for number, parts in standing:
-        held[number].parts = [held.get(part) or Template(int(part), ()) for part in parts]
-
-
-def _template(number: int, key: list[str], aliases: list[int], told: str | None) -> Template:
-    told = None if told is None else str(told)
-    return Template(number, _words(key), aliases=[*map(int, aliases)], told=told)
-
-
-def _leaf(
-    key: list[str],
-    places: list[int],
-    spelt: list[str],
-    marks: list[str],
-    shape: str,
-    example: str,
-    folded: list[list[str]],
-) -> Leaf:
-    spelling = Spelling(tuple(map(int, places)), _words(spelt), _words(marks))
-    if not len(places) == len(spelt) == len(marks) - 1 or not _within(places, len(key)):
-        raise ValueError("a leaf is not spelt as its key says")
-    if any(len(pattern) != len(key) for pattern in folded):
-        raise ValueError("a leaf stands for a pattern of another length")
-    patterns = tuple(map(_words, folded))
-    return Leaf(_words(key), spelling, str(shape), str(example), 0, folded=patterns)
-
-
-def _within(places: list[int], length: int) -> bool:
-    return all(-1 <= place < length for place in places)
-
-
-def _words(words: list[str]) -> tuple[str, ...]:
-    return tuple(map(str, words))
+    def _push(self, variant: Variant) -> None:
+        if self.concentration.bounded and not variant.seeded:
+            if len(self._order) > 2 * len(self._templates.variants) + SPARE:
+                self._order = [one for one in self._order if one[-1].template is not None]
+                heapify(self._order)
+            variant.queued = True
+            self._n_pushed += 1
+            heappush(self._order, (variant.usage, variant.last_seen, self._n_pushed, variant))

@@ -1,4 +1,4 @@
-"""How a template is written, learnt from the lines that fit it."""
+"""The text of templates and the values of their wildcards."""
 
 from __future__ import annotations
 
@@ -7,138 +7,153 @@ from collections.abc import Callable, Container, Sequence
 from itertools import takewhile
 from typing import NamedTuple, Self
 
-from .tokenizer import WILD, Key, Line, plain
+from .tokenizer import WILD, Key, Line, strip_private
 
-# A private character between what all marks in a place begin with, and what they all end with.
+# A private character between the common prefix and the common suffix of delimiters that differ.
 GAP = "\ue003"
 
 
-def _as_wild(*_: str) -> str:
+def _as_wildcard(*_: str) -> str:
     return WILD
 
 
-class Spelling(NamedTuple):
-    """Tokens, the marks around them, and the place of each token in the key."""
+class Rendering(NamedTuple):
+    """What a template shows: literals, the delimiters around them, and their positions in the key.
 
-    places: tuple[int, ...]
-    spelt: tuple[str, ...]
-    marks: tuple[str, ...]
+    ``delimiters[0] literals[0] delimiters[1] ... delimiters[-1]``. Several literals may have one
+    position (a list of values); a unit after a value has position -1.
+    """
+
+    positions: tuple[int, ...]
+    literals: tuple[str, ...]
+    delimiters: tuple[str, ...]
 
     @classmethod
     def of(cls, line: Line) -> Self:
-        """The spelling of one line."""
-        return cls(line.places, line.spelt, line.marks)
+        """The rendering of one line."""
+        return cls(line.positions, line.literals, line.delimiters)
 
-    def under(self, own: Key, template: Key) -> Spelling:
-        """This spelling, with a wildcard where the template has one and the own key has none."""
+    def under(self, own: Key, template: Key) -> Rendering:
+        """This rendering with wildcards where the template key has one and the own key has none."""
         if own == template:
             return self
-        spelt = tuple(
+        literals = tuple(
             WILD if place >= 0 and template[place] == WILD != own[place] else text
-            for text, place in zip(self.spelt, self.places, strict=True)
+            for text, place in zip(self.literals, self.positions, strict=True)
         )
-        return self._replace(spelt=spelt)
+        return self._replace(literals=literals)
 
-    def meet(self, other: Spelling) -> Spelling:
-        """What two spellings share, so that what is written fits the lines of both.
+    def merge(self, other: Rendering) -> Rendering:
+        """What two renderings share, so that the text fits the lines of both.
 
-        The order of the lines does not matter, nor how they were dealt out to several parsers.
+        Associative and commutative: neither the order of the lines nor their division among parsers
+        matters.
         """
         if self == other:
             return self
-        self, other = _level(self, other, _as_wild)
-        if self.places != other.places:
+        self, other = _align(self, other, _as_wildcard)
+        if self.positions != other.positions:
             return min(self, other)
-        spelt = tuple(a if a == b else WILD for a, b in zip(self.spelt, other.spelt, strict=True))
-        marks = tuple(map(_shared, self.marks, other.marks))
-        return Spelling(self.places, spelt, marks)
+        literals = tuple(
+            a if a == b else WILD for a, b in zip(self.literals, other.literals, strict=True)
+        )
+        delimiters = tuple(map(_common_delimiter, self.delimiters, other.delimiters))
+        return Rendering(self.positions, literals, delimiters)
 
-    def gathered(
+    def with_one_each(
         self,
-        joined: Callable[[str, str, str], str] = _as_wild,
+        join: Callable[[str, str, str], str] = _as_wildcard,
         where: Container[int] | None = None,
-    ) -> Spelling:
-        """One token for each place: several values in a row, or one and its unit, are ``joined``.
+    ) -> Rendering:
+        """One literal per position: adjacent values, or a value and its unit, are joined.
 
-        With ``where``, in these places alone.
+        With ``where``, at these positions only.
 
-        >>> Spelling((0, 1, 1), ("a", "<*>", "<*>"), ("", " [", ", ", "]")).gathered().write()
+        >>> Rendering((0, 1, 1), ("a", "<*>", "<*>"), ("", " [", ", ", "]")).with_one_each().text()
         'a [<*>]'
         """
-        places: list[int] = []
-        spelt: list[str] = []
-        marks: list[str] = []
+        positions: list[int] = []
+        literals: list[str] = []
+        delimiters: list[str] = []
         last = -1
-        for place, text, mark in zip(self.places, self.spelt, self.marks, strict=False):
+        for place, text, delimiter in zip(
+            self.positions, self.literals, self.delimiters, strict=False
+        ):
             more, last = place in (-1, last), last if place == -1 else place
-            if places and more and (where is None or last in where):
-                spelt[-1] = joined(spelt[-1], mark, text)
+            if positions and more and (where is None or last in where):
+                literals[-1] = join(literals[-1], delimiter, text)
             else:
-                places.append(place)
-                spelt.append(text)
-                marks.append(mark)
-        return Spelling(tuple(places), tuple(spelt), (*marks, self.marks[-1]))
+                positions.append(place)
+                literals.append(text)
+                delimiters.append(delimiter)
+        return Rendering(tuple(positions), tuple(literals), (*delimiters, self.delimiters[-1]))
 
-    def rows(self) -> dict[int, list[int]]:
-        """The tokens of each place: values in a row, and units."""
-        rows: defaultdict[int, list[int]] = defaultdict(list)
+    def runs(self) -> dict[int, list[int]]:
+        """For each position those of its literals: equal for a list of values, -1 for a unit."""
+        runs: defaultdict[int, list[int]] = defaultdict(list)
         last = -1
-        for place in self.places:
+        for place in self.positions:
             last = last if place == -1 else place
-            rows[last].append(place)
-        return rows
+            runs[last].append(place)
+        return runs
 
-    def write(self) -> str:
+    def text(self) -> str:
         """The text of the template.
 
-        >>> Spelling((0, 1), ("a", "<*>"), ("[", "=", "]")).write()
+        >>> Rendering((0, 1), ("a", "<*>"), ("[", "=", "]")).text()
         '[a=<*>]'
         """
-        marks = [self.mark(number) for number in range(len(self.marks))]
-        return plain(marks[0] + "".join(map(str.__add__, self.spelt, marks[1:])))
+        delimiters = [self.delimiter(number) for number in range(len(self.delimiters))]
+        parts = map(str.__add__, self.literals, delimiters[1:])
+        return strip_private(delimiters[0] + "".join(parts))
 
-    def mark(self, number: int) -> str:
-        """What is written before this token, or after the last; wildcards take what differs."""
-        head, gap, tail = self.marks[number].partition(GAP)
-        after = self.spelt[number : number + 1] == (WILD,)
-        before = number > 0 and self.spelt[number - 1] == WILD
+    def delimiter(self, number: int) -> str:
+        """The delimiter before this literal, or after the last.
+
+        Where delimiters differ, a wildcard beside them takes the part that is not common.
+        """
+        head, gap, tail = self.delimiters[number].partition(GAP)
+        after = self.literals[number : number + 1] == (WILD,)
+        before = number > 0 and self.literals[number - 1] == WILD
         if not gap or (after and not (before and len(tail) > len(head))):
             return head
         return tail if before else tail or head
 
 
-def values(spelling: Spelling, line: Line) -> tuple[str, ...]:
-    """What stands in a line where the spelling has wildcards, one value for each."""
-    own = Spelling(line.places, line.texts, line.marks)
-    own, spelling = _level(own, spelling, lambda *parts: "".join(parts))
-    if own.places != spelling.places:
-        return tuple(plain(t) for t, s in zip(line.texts, line.spelt, strict=True) if s == WILD)
+def parameters(rendering: Rendering, line: Line) -> tuple[str, ...]:
+    """The values in a line, one for each wildcard of the rendering."""
+    own = Rendering(line.positions, line.texts, line.delimiters)
+    own, rendering = _align(own, rendering, lambda *parts: "".join(parts))
+    if own.positions != rendering.positions:
+        pairs = zip(line.texts, line.literals, strict=True)
+        return tuple(strip_private(text) for text, literal in pairs if literal == WILD)
     found = []
-    for number, text in enumerate(spelling.spelt):
-        if text == WILD:
-            before = own.marks[number].removeprefix(spelling.mark(number))
+    for number, literal in enumerate(rendering.literals):
+        if literal == WILD:
+            before = own.delimiters[number].removeprefix(rendering.delimiter(number))
             after = ""
-            if spelling.spelt[number + 1 : number + 2] != (WILD,):
-                after = own.marks[number + 1].removesuffix(spelling.mark(number + 1))
-            found.append(plain(before + own.spelt[number].replace(WILD, "") + after).strip())
+            if rendering.literals[number + 1 : number + 2] != (WILD,):
+                after = own.delimiters[number + 1].removesuffix(rendering.delimiter(number + 1))
+            value = before + own.literals[number].replace(WILD, "") + after
+            found.append(strip_private(value).strip())
     return tuple(found)
 
 
-def gives_back(template: str, found: Sequence[str], line: str) -> bool:
-    """Whether the text of a template, with these values for its wildcards, is a line.
+def reproduces(template: str, found: Sequence[str], line: str) -> bool:
+    """Whether the text of a template with these values is the line, up to blanks.
 
-    >>> gives_back("open <*> at <*>", ("door", "7"), "open door  at 7")
+    >>> reproduces("open <*> at <*>", ("door", "7"), "open door  at 7")
     True
     """
     first, *rest = template.split(WILD)
-    whole = first + "".join(map(str.__add__, found, rest))
-    return len(found) == len(rest) and whole.split() == line.split()
+    filled = first + "".join(map(str.__add__, found, rest))
+    return len(found) == len(rest) and filled.split() == line.split()
 
 
-def aligned(template: str, line: str) -> tuple[str, ...] | None:
-    """What stands in a line where the text of a template has wildcards; None if it does not fit.
+def align_text(template: str, line: str) -> tuple[str, ...] | None:
+    """The values of a line by the text of a template alone; None if it does not fit.
 
-    >>> aligned("open <*> at <*>", "open my door at 7"), aligned("open <*>", "shut 7")
+    >>> align_text("open <*> at <*>", "open my door at 7"), align_text("open <*>", "shut 7")
     (('my door', '7'), None)
     """
     first, *rest = template.split(WILD)
@@ -158,28 +173,28 @@ def aligned(template: str, line: str) -> tuple[str, ...] | None:
     return (*found, line[place:end])
 
 
-def _level(
-    one: Spelling, two: Spelling, joined: Callable[[str, str, str], str]
-) -> tuple[Spelling, Spelling]:
-    """Two spellings, gathered in the places where one has other tokens than the other."""
-    if one.places == two.places:
+def _align(
+    one: Rendering, two: Rendering, join: Callable[[str, str, str], str]
+) -> tuple[Rendering, Rendering]:
+    """Two renderings with one literal at each position where their runs differ."""
+    if one.positions == two.positions:
         return one, two
-    ours, theirs = one.rows(), two.rows()
+    ours, theirs = one.runs(), two.runs()
     where = {place for place in (*ours, *theirs) if ours.get(place) != theirs.get(place)}
-    return one.gathered(joined, where), two.gathered(_as_wild, where)
+    return one.with_one_each(join, where), two.with_one_each(_as_wildcard, where)
 
 
-def _shared(ours: str, theirs: str) -> str:
-    """Two marks as one: what both begin with, and what both end with."""
+def _common_delimiter(ours: str, theirs: str) -> str:
+    """The common prefix and the common suffix of two delimiters, with `GAP` between them."""
     if ours == theirs:
         return ours
     head, ours_gap, tail = ours.partition(GAP)
     other, theirs_gap, end = theirs.partition(GAP)
     tail, end = tail if ours_gap else head, end if theirs_gap else other
-    return _beginning(head, other) + GAP + _beginning(tail[::-1], end[::-1])[::-1]
+    return _common_prefix(head, other) + GAP + _common_prefix(tail[::-1], end[::-1])[::-1]
 
 
-def _beginning(ours: str, theirs: str) -> str:
+def _common_prefix(ours: str, theirs: str) -> str:
     return "".join(
         a for a, b in takewhile(lambda two: two[0] == two[1], zip(ours, theirs, strict=False))
     )

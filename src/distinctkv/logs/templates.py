@@ -1,819 +1,808 @@
-"""The templates that a parser's leaves make up."""
+"""Templates of log lines: which variants share one, under which id.
+
+A *variant* is a distinct key with the lines that have it. Variants of one length share a template
+if patterns link them. `LengthIndex` holds the patterns of one length, `Templates` all of them.
+"""
+
+# L tokens in a key, T templates
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
-from itertools import chain, islice
+from itertools import chain
 from math import exp, inf, log1p
+from operator import eq
 from typing import Any, NamedTuple, Self
 
-from .patterns import Cover, novelty, patterns
-from .rendering import Spelling
+import numpy as np
+from numpy.typing import NDArray
+
+from .patterns import (
+    PatternIndex,
+    Patterns,
+    common_key,
+    find_patterns,
+    find_subsumed,
+    group_keys,
+    link_keys,
+    novelty,
+)
+from .rendering import Rendering
 from .tokenizer import WILD, Key, Line
 
-# Usage that decays with every line, stored so that nothing is touched while it decays.
+MAX_VARIANTS = 64  # under a pattern; then they collapse into one, and new values are only counted
+MAX_RECENT = 16  # recent keys that are compared at once, in units of the smallest regrouping
+FEW_KEYS = 32  # of templates, compared one by one
+CACHED_RENDERINGS, CACHED_LENGTH = 1 << 14, 1000  # rendered lines, and their characters
+MIN_VOCABULARY = 1 << 16  # tokens before those of evicted variants are removed
+MAX_EXTRA_WORDS = 4  # that a value may have in a rare line
+_COLUMNS = {"count": np.int64, "first_seen": np.int64, "last_seen": np.int64, "usage": np.float64}
 
 
-def both(one: float, two: float) -> float:
-    """Two stored usages together.
+@dataclass(slots=True, eq=False)
+class Variant:
+    """The lines with one key: a slot of this memory. The key never changes."""
 
-    >>> both(0.0, 0.0), both(-inf, 3.0), both(900.0, 0.0)
+    key: Key
+    rendering: Rendering
+    rendered: str  # one of its lines, with literals
+    example: str
+    first_seen: int
+    last_seen: int = -1
+    count: int = 0
+    usage: float = -inf  # log of the sum of decay ** -t over its lines t, see `add_usage`
+    seeded: bool = False  # given by the user, never evicted
+    collapsed: tuple[Key, ...] = ()  # patterns of the variants that this one replaced
+    template: Template | None = None  # None once evicted
+    queued: bool = False  # whether the budget has it in its order of eviction
+
+    @classmethod
+    def of(cls, line: Line, example: str, now: int, seeded: bool = False) -> Self:
+        """A variant without lines, for the key of this line."""
+        rendering = Rendering.of(line)
+        return cls(line.key, rendering, line.rendered, example, now, seeded=seeded)
+
+    @classmethod
+    def collapse(cls, key: Key, variants: list[Variant], patterns: tuple[Key, ...]) -> Self:
+        """One variant for these, with a key that matches them all and the sum of their counts."""
+        oldest = min(variants, key=lambda variant: variant.first_seen)
+        rendering = oldest.rendering.under(oldest.key, key)
+        collapsed = cls(key, rendering, "", oldest.example, oldest.first_seen, collapsed=patterns)
+        for variant in variants:
+            collapsed.add(variant)
+        return collapsed
+
+    def shifted(self, lines: int, decay_rate: float) -> Variant:
+        """A copy without template, as if its lines had come so many lines later."""
+        copied = replace(self, template=None, queued=False, usage=self.usage + lines * decay_rate)
+        copied.first_seen += lines
+        copied.last_seen += lines if self.count else 0
+        return copied
+
+    def add(self, other: Variant) -> None:
+        """Count the lines of another variant as well."""
+        self.rendering = self.rendering.merge(other.rendering.under(other.key, self.key))
+        self.count += other.count
+        self.usage = add_usage(self.usage, other.usage)
+        self.last_seen = max(self.last_seen, other.last_seen)
+        if other.first_seen < self.first_seen:
+            self.first_seen, self.example = other.first_seen, other.example
+        self.seeded = self.seeded or other.seeded
+        self.collapsed = tuple(sorted({*self.collapsed, *other.collapsed}))
+
+    def learn(self, rendering: Rendering) -> None:
+        """Change the rendering so that it fits one more line."""
+        self.rendering = self.rendering.merge(rendering)
+        if self.template is not None:
+            self.template.learn(self.rendering.under(self.key, self.template.key))
+
+
+@dataclass(slots=True, eq=False)
+class Template:
+    """Variants that differ in values only, under an id that never changes."""
+
+    id: int
+    key: Key
+    variants: list[Variant] = field(default_factory=list)
+    parent: Template | None = None  # the template that this one is part of now
+    subsumed: list[Template] = field(default_factory=list)  # rarer ones that this one stands for
+    aliases: list[int] = field(default_factory=list)  # ids of templates that became this one
+    reported: str | None = None  # the text in the last match
+    _rendering: Rendering | None = None
+    _text: str | None = None
+
+    def add(self, variant: Variant) -> None:
+        """Hold one more variant."""
+        self.variants.append(variant)
+        variant.template = self
+        self.learn(variant.rendering.under(variant.key, self.key))
+
+    def remove(self, variant: Variant) -> None:
+        """Hold a variant no longer; the text fits those that are left."""
+        self.variants.remove(variant)
+        variant.template = self._rendering = self._text = None
+
+    def learn(self, rendering: Rendering) -> None:
+        """Change the text so that it fits one more rendering."""
+        if self._rendering is not None:
+            merged = self._rendering.merge(rendering)
+            if merged != self._rendering:
+                self._rendering, self._text = merged, None
+
+    def reset(self, key: Key, variants: list[Variant]) -> None:
+        """Hold these variants and no others, under this key."""
+        if key == self.key and variants == self.variants:
+            return
+        self.key, self.variants, self._rendering, self._text = key, [], None, None
+        for variant in variants:
+            self.add(variant)
+
+    def separate(self) -> None:
+        """Be part of no other template and subsume none."""
+        if self.subsumed:
+            self._text = None
+        self.parent, self.subsumed = None, []
+
+    def subsume(self, other: Template) -> None:
+        """Count the lines of another template, which keeps its variants."""
+        other.parent, self._text = self, None
+        self.subsumed.append(other)
+
+    def replace(self, other: Template) -> None:
+        """Stand for a template whose variants are in other templates now."""
+        if self.root() is other:
+            self.parent = None
+        other.variants, other.parent = [], self
+        self.aliases += [other.id, *other.aliases]
+
+    def report(self, before: str | None) -> bool:
+        """Whether the text is another than in the last match (or than ``before``)."""
+        last = before if self.reported is None else self.reported
+        self.reported = self.text
+        return last not in (None, self.reported)
+
+    @property
+    def rendering(self) -> Rendering:
+        """What all variants share; there is at least one."""
+        if self._rendering is None:
+            own = (one.rendering.under(one.key, self.key) for one in self.variants)
+            self._rendering = reduce(Rendering.merge, own)
+        return self._rendering
+
+    @property
+    def text(self) -> str:
+        """The template as text."""
+        if self._text is None:
+            shown = self.rendering
+            if self.subsumed:
+                # In some lines a value has several words; so a shown literal is a value, too.
+                shown = shown.with_one_each()
+                pairs = zip(shown.positions, shown.literals, strict=True)
+                literals = (WILD if self.key[place] == WILD else text for place, text in pairs)
+                shown = shown._replace(literals=tuple(literals))
+            self._text = shown.text()
+        return self._text
+
+    @property
+    def count(self) -> int:
+        """Lines in the own variants."""
+        return sum(variant.count for variant in self.variants)
+
+    @property
+    def all_variants(self) -> list[Variant]:
+        """Own variants and those of subsumed templates, oldest first."""
+        found = [variant for one in (self, *self.subsumed) for variant in one.variants]
+        return sorted(found, key=lambda variant: variant.first_seen)
+
+    @property
+    def evicted(self) -> bool:
+        """Whether all its variants were evicted."""
+        return not self.variants and self.parent is None
+
+    def holder(self) -> Template:
+        """The template that holds the variants of this one now, or itself."""
+        template = self
+        while template.parent is not None and not template.variants:
+            template = template.parent
+        return template
+
+    def root(self) -> Template:
+        """The template that this one is part of now, or itself."""
+        template = holder = self
+        while template.parent is not None:
+            template = template.parent
+            holder = template if template.variants else holder
+        if (
+            template.evicted
+        ):  # the variants of the subsuming template were evicted, not the holder's
+            template, holder.parent = holder, None
+        return template
+
+
+def add_usage(one: float, two: float) -> float:
+    """The logarithm of the sum of two usages, given as logarithms.
+
+    A variant seen at lines t has usage ``sum(decay ** (now - t))``. Stored is
+    ``log(sum(decay ** -t))``: it changes only with its own lines, and the order is the same.
+
+    >>> add_usage(0.0, 0.0), add_usage(-inf, 3.0), add_usage(900.0, 0.0)
     (0.6931471805599453, 3.0, 900.0)
     """
     low, high = (one, two) if one < two else (two, one)
     return high if low == -inf else high + log1p(exp(low - high))
 
 
-# What a log parser remembers: a leaf for each distinct key, and templates that hold leaves.
+class NearestKeys:
+    """Template keys of one length; finds the nearest to a key by comparing it with all of them.
 
-
-@dataclass(slots=True, eq=False)
-class Leaf:
-    """A slot: the lines that have one key. Its key never changes."""
-
-    key: Key
-    spelling: Spelling
-    shape: str  # of one of its lines
-    example: str
-    first_seen: int
-    last_seen: int = -1
-    count: int = 0
-    usage: float = -inf  # see `usage`
-    seeded: bool = False  # a template that was given, and is never evicted
-    folded: tuple[Key, ...] = ()  # the patterns of values that it stands for and that are not kept
-    template: Template | None = None  # None once evicted
-
-    @classmethod
-    def of(cls, line: Line, example: str, now: int, seeded: bool = False) -> Self:
-        """A leaf with no lines yet, for the key of this one."""
-        return cls(line.key, Spelling.of(line), line.shape, example, now, seeded=seeded)
-
-    @classmethod
-    def whole(cls, key: Key, leaves: list[Leaf], patterns: tuple[Key, ...]) -> Self:
-        """A leaf with a key that covers these leaves, which counts the lines of them all."""
-        eldest = min(leaves, key=lambda leaf: leaf.first_seen)
-        spelling = eldest.spelling.under(eldest.key, key)
-        whole = cls(key, spelling, "", eldest.example, eldest.first_seen, folded=patterns)
-        for leaf in leaves:
-            whole.add(leaf)
-        return whole
-
-    def later(self, lines: int, pace: float) -> Leaf:
-        """A copy of this leaf, in no template, as if its lines had come so many lines later."""
-        copied = replace(self, template=None, usage=self.usage + lines * pace)
-        copied.first_seen += lines
-        copied.last_seen += lines if self.count else 0
-        return copied
-
-    def add(self, other: Leaf) -> None:
-        """Count the lines of another leaf as well."""
-        self.spelling = self.spelling.meet(other.spelling.under(other.key, self.key))
-        self.count += other.count
-        self.usage = both(self.usage, other.usage)
-        self.last_seen = max(self.last_seen, other.last_seen)
-        if other.first_seen < self.first_seen:
-            self.first_seen, self.example = other.first_seen, other.example
-        self.seeded = self.seeded or other.seeded
-        self.folded = tuple(sorted({*self.folded, *other.folded}))
-
-
-@dataclass(slots=True, eq=False)
-class Template:
-    """Leaves that differ in parameters only, under an id that is theirs for life."""
-
-    id: int
-    key: Key
-    leaves: list[Leaf] = field(default_factory=list)
-    into: Template | None = None  # the template that this one is part of now
-    parts: list[Template] = field(default_factory=list)  # those that this one stands for
-    aliases: list[int] = field(default_factory=list)  # ids of templates that became this one
-    told: str | None = None  # the text when a line was last told of it
-    _spelling: Spelling | None = None
-    _text: str | None = None
-
-    def take(self, leaf: Leaf) -> None:
-        """Hold one more leaf."""
-        self.leaves.append(leaf)
-        leaf.template = self
-        self.learn(leaf.spelling.under(leaf.key, self.key))
-
-    def lose(self, leaf: Leaf) -> None:
-        """Hold a leaf no longer, and be written as those that are left."""
-        self.leaves.remove(leaf)
-        leaf.template = self._spelling = self._text = None
-
-    def learn(self, spelling: Spelling) -> None:
-        """Write the template so that it fits one more spelling."""
-        if self._spelling is not None and (met := self._spelling.meet(spelling)) != self._spelling:
-            self._spelling, self._text = met, None
-
-    def reshape(self, key: Key, leaves: list[Leaf]) -> None:
-        """Hold these leaves, and no others, under this key."""
-        if key == self.key and leaves == self.leaves:
-            return
-        self.key, self.leaves, self._spelling, self._text = key, [], None, None
-        for leaf in leaves:
-            self.take(leaf)
-
-    def stand_alone(self) -> None:
-        """Be part of no other, and stand for none."""
-        if self.parts:
-            self._text = None
-        self.into, self.parts = None, []
-
-    def stand_for(self, other: Template) -> None:
-        """Count the lines of another, which goes on having its leaves."""
-        other.into, self._text = self, None
-        self.parts.append(other)
-
-    def inherit(self, other: Template) -> None:
-        """Stand for a template whose leaves went elsewhere."""
-        if self.final() is other:
-            self.into = None
-        other.leaves, other.into = [], self
-        self.aliases += [other.id, *other.aliases]
-
-    @property
-    def spelling(self) -> Spelling:
-        """How the template is written; it has at least one leaf."""
-        if self._spelling is None:
-            spellings = (leaf.spelling.under(leaf.key, self.key) for leaf in self.leaves)
-            self._spelling = reduce(Spelling.meet, spellings)
-        return self._spelling
-
-    @property
-    def text(self) -> str:
-        """The template as people read it."""
-        if self._text is None:
-            whole = self.spelling
-            if self.parts:
-                # In some lines a value has several words; a name that was written out is a value.
-                whole = whole.gathered()
-                spelt = (
-                    WILD if self.key[p] == WILD else t for p, t in zip(*whole[:2], strict=True)
-                )
-                whole = whole._replace(spelt=tuple(spelt))
-            self._text = whole.write()
-        return self._text
-
-    @property
-    def count(self) -> int:
-        """Lines in the leaves."""
-        return sum(leaf.count for leaf in self.leaves)
-
-    @property
-    def all_leaves(self) -> list[Leaf]:
-        """Its leaves and those of the templates it stands for, oldest first."""
-        leaves = [leaf for template in (self, *self.parts) for leaf in template.leaves]
-        return sorted(leaves, key=lambda leaf: leaf.first_seen)
-
-    @property
-    def dead(self) -> bool:
-        """Whether all its leaves were evicted."""
-        return not self.leaves and self.into is None
-
-    def heir(self) -> Template:
-        """The template that has the leaves of this one now, or itself."""
-        template = self
-        while template.into is not None and not template.leaves:
-            template = template.into
-        return template
-
-    def final(self) -> Template:
-        """The template that this one is part of now, or itself."""
-        template = holder = self
-        while template.into is not None:
-            template = template.into
-            holder = template if template.leaves else holder
-        if template.dead:  # all that stood for the holder of the leaves was evicted
-            template, holder.into = holder, None
-        return template
-
-
-# Leaves of one length, and the patterns that gather them into templates.
-
-LATEST = 16  # times the fewest leaves: no more of the latest are looked at
-
-
-class Group(NamedTuple):
-    """Keys that share a template, and the patterns by which they do."""
-
-    keys: list[Key]
-    patterns: list[Key]
-
-
-class Known(NamedTuple):
-    """The patterns of one length: those that were given as seeds, and those that keys opened."""
-
-    seeds: Cover
-    folded: Cover  # opened by keys that are no longer held
-    opened: Cover
-
-    def pattern(self, key: Key) -> Key | None:
-        """The widest pattern that covers a key, or the narrowest of those given as seeds."""
-        if self.seeds and (seeds := self.seeds.all(key)):
-            return seeds[-1]
-        return (self.folded and self.folded.first(key)) or self.opened.first(key)
-
-    def under(self, pattern: Key, keys: Iterable[Key]) -> list[Key]:
-        """The keys that a pattern covers; a seed, before all others, those it is narrowest for."""
-        cover = Cover([pattern])
-        found = [key for key in keys if cover.first(key)]
-        if self.seeds:
-            seed = [pattern] if pattern in self.seeds else []
-            found = [key for key in found if self.seeds.all(key)[-1:] == seed]
-        return found
-
-
-def gather(
-    keys: Collection[Key], opened: Collection[Key], links: Mapping[Key, Iterable[Key]] | None = None
-) -> list[Group]:
-    """Keys by the template they share: a pattern that covers two of them links them.
-
-    ``links`` are patterns that covered what a key stands for, and may not cover the key.
-
-    >>> gather([("a", "x"), ("b", "y"), ("a", "z")], [("a", "<*>")])[0]
-    Group(keys=[('a', 'x'), ('a', 'z')], patterns=[('a', '<*>')])
-    """
-    cover = Cover(opened)
-    parent: dict[Key, Key] = {}
-
-    def root(key: Key) -> Key:
-        while (above := parent.setdefault(key, key)) != key:
-            parent[key] = key = parent[above]
-        return key
-
-    for key in keys:
-        for pattern in (*cover.all(key), *(links or {}).get(key, ())):
-            parent[root(pattern)] = root(key)
-    groups: defaultdict[Key, Group] = defaultdict(lambda: Group([], []))
-    for key in keys:
-        groups[root(key)].keys.append(key)
-    for pattern in sorted(parent.keys() & set(opened)):
-        groups[root(pattern)].patterns.append(pattern)
-    return list(groups.values())
-
-
-def common(keys: Iterable[Key]) -> Key:
-    """What keys of one length have in common, with wildcards where they differ.
-
-    >>> common([("a", "b", "c"), ("a", "x", "c")])
-    ('a', '<*>', 'c')
-    """
-    places = zip(*keys, strict=True)
-    return tuple(
-        first if all(token == first for token in rest) else WILD for first, *rest in places
-    )
-
-
-def work_out(
-    keys: Collection[Key],
-    seeds: Iterable[Key],
-    tau: float,
-    few: int,
-    links: Mapping[Key, Iterable[Key]] | None = None,
-) -> tuple[Known, list[Group]]:
-    """The patterns of keys of one length, and their groups; what fits a seed is kept out of others.
-
-    Keys with ``links`` stand for keys that are no longer held, and which opened those patterns.
-    """
-    known = Cover(seeds)
-    given: defaultdict[Key, Group] = defaultdict(lambda: Group([], []))
-    free: list[Key] = []
-    for key in keys:
-        covering = known.all(key)
-        (given[covering[-1]].keys if covering else free).append(key)
-    for seed, group in given.items():
-        group.patterns.append(seed)
-    links = {key: links[key] for key in free if key in links} if links else {}
-    opened = patterns(free, tau, few).union(*links.values())
-    return Known(known, Cover(links), Cover(opened)), [
-        *given.values(),
-        *gather(free, opened, links),
-    ]
-
-
-class Grouping:
-    """What was worked out for the leaves of one length, and when to do so again.
-
-    Templates are made by the patterns in ``shown``, which are worked out anew whenever someone asks
-    for templates. Values are given up by those in ``fixed``, which change with the lines alone, so
-    that to ask changes no leaf that comes later; only ids may become one sooner.
+    Beyond ``FEW_KEYS``, keys are columns of token hashes (0 for a wildcard), compared at once; a
+    new key waits until a distance is asked for.
     """
 
-    def __init__(self, few: int) -> None:
-        self.due = self._least = 4 * few  # leaves that may open before all is worked out again
-        self.shown = self.fixed = Known(Cover(), Cover(), Cover())
-        self.age = 0  # how often what is fixed has changed
-        self.homes: dict[Key, Template] = {}  # by pattern that is shown
-        self.load: Counter[Key] = Counter()  # leaves by the pattern that is fixed
-        self.latest: list[Key] = []  # keys since then that no pattern covers
+    def __init__(self, length: int) -> None:
+        self._keys: dict[int, tuple[Key, int]] = {}  # by id, with the number of constants
+        self._waiting: dict[int, None] = {}  # ids of keys without a column
+        self._column: dict[int, int] = {}
+        self._ids: list[int] = []  # by column
+        self._hashes = np.zeros((length, 1), np.int64)  # (L, T)
+        self._n_constants = np.ones(1, np.int64)  # (T,)
 
-    def fix(self, keys: Collection[Key]) -> None:
-        """Go on with what is shown for these keys."""
-        self.fixed, self.latest = self.shown, []
-        self.age += 1
-        self.due = max(self._least, len(keys))
-        self.load = Counter(pattern for key in keys if (pattern := self.fixed.pattern(key)))
+    def put(self, number: int, key: Key) -> None:
+        """Set the key of the template with this id."""
+        self._keys[number] = key, len(key) - key.count(WILD) or 1
+        self._waiting[number] = None
 
-    def patterns(self) -> Iterator[Key]:
-        """All patterns, fixed and shown."""
-        return chain(*self.fixed, *self.shown)
+    def remove(self, number: int) -> None:
+        """Remove the key of a template."""
+        del self._keys[number]
+        self._waiting.pop(number, None)
+        column = self._column.pop(number, None)
+        if column is not None:
+            last, end = self._ids.pop(), len(self._ids)
+            if last != number:
+                self._ids[column], self._column[last] = last, column
+                self._hashes[:, column] = self._hashes[:, end]
+                self._n_constants[column] = self._n_constants[end]
 
-    def look(self, key: Key) -> list[Key]:
-        """One more key that no pattern covers; if it is time to, the latest to look at together.
+    def novelty(self, key: Key) -> float:
+        """Least part of its constants that a template does not share with a key; 1 for none."""
+        if len(self._keys) <= FEW_KEYS:
+            tokens = [None if token == WILD else token for token in key]
+            rows = self._keys.values()
+            return min(((n - sum(map(eq, tokens, one))) / n for one, n in rows), default=1.0)
+        self._write()
+        n_keys = len(self._ids)
+        hashes = np.array([*map(hash, key)], np.int64)
+        equal = self._hashes[:, :n_keys] == hashes[:, None]
+        shared = np.add.reduce(equal, axis=0, dtype=np.int32)
+        nearest = (shared / self._n_constants[:n_keys]).argmax()
+        return novelty(key, self._keys[self._ids[nearest]][0])
 
-        Of every 16 (four times ``few``) the 16, of every 64 the 64, and so on.
+    def _write(self) -> None:
+        for number in self._waiting:
+            key, n_constants = self._keys[number]
+            column = self._column.setdefault(number, len(self._ids))
+            if column == len(self._ids):
+                self._ids.append(number)
+                if column == self._hashes.shape[1]:
+                    self._hashes = np.concatenate([self._hashes, self._hashes], axis=1)
+                    self._n_constants = np.concatenate([self._n_constants, self._n_constants])
+            self._hashes[:, column] = [0 if token == WILD else hash(token) for token in key]
+            self._n_constants[column] = n_constants
+        self._waiting.clear()
+
+
+class LengthIndex:
+    """Variants, patterns and template keys of one length, and when to regroup.
+
+    Templates are made by the ``current`` patterns, which are found anew whenever templates are
+    asked for. Variants collapse by the ``frozen`` patterns, which change with the lines only: so
+    asking for templates changes no later variant, only ids may become one sooner.
+    """
+
+    def __init__(self, length: int, min_values: int) -> None:
+        self.variants: dict[Key, Variant] = {}
+        self.frozen = self.current = Patterns.empty()
+        self.version = 0  # of the frozen patterns
+        self.templates: dict[Key, Template] = {}  # by current pattern
+        self.nearest = NearestKeys(length)
+        self._length = length
+        self._step = self._due = 4 * (min_values - 1)  # variants until the next regrouping
+        self._n_under: Counter[Key] = Counter()  # variants by frozen pattern
+        self._recent: list[Key] = []  # keys since then that no pattern matches
+
+    def freeze(self) -> None:
+        """Take the current patterns as frozen."""
+        self.frozen, self._recent = self.current, []
+        self.version += 1
+        self._due = max(self._step, len(self.variants))
+        found = map(self.frozen.match, self.variants)
+        self._n_under = Counter(pattern for pattern in found if pattern)
+
+    def count_opening(self) -> bool:
+        """Count a new variant; whether all are to be regrouped."""
+        self._due -= 1
+        return self._due <= 0
+
+    def count_under(self, pattern: Key) -> bool:
+        """Count a new variant under a pattern; whether those under it are too many."""
+        self._n_under[pattern] += 1
+        return self._n_under[pattern] > MAX_VARIANTS
+
+    def keys_to_compare(self, key: Key) -> list[Key]:
+        """Note a key that no pattern matches; recent ones to compare now, if it is time.
+
+        Of every 16 such keys the 16 (four times ``min_values - 1``), of every 64 the 64, and so on.
         """
-        self.latest.append(key)
-        rounds, rest = divmod(len(self.latest), self._least)
+        self._recent.append(key)
+        rounds, rest = divmod(len(self._recent), self._step)
         if rest:
             return []
         size = 1
-        while size < LATEST and rounds % (4 * size) == 0:
+        while size < MAX_RECENT and rounds % (4 * size) == 0:
             size *= 4
-        return self.latest[-size * self._least :]
+        return self._recent[-size * self._step :]
+
+    def open(self, patterns: Iterable[Key], template: Template, keys: Iterable[Key]) -> None:
+        """Add patterns of a template that match these keys."""
+        self.version += 1
+        for pattern in patterns:
+            self.templates[pattern] = template
+            self.frozen.opened.add(pattern)
+            self.current.opened.add(pattern)
+        self._n_under.update(filter(None, map(self.frozen.match, keys)))
+
+    def add_collapsed(self, pattern: Key) -> None:
+        """Note that the variants under a pattern were replaced by one."""
+        self.version += 1
+        self.frozen.collapsed.add(pattern)
+        self.current.collapsed.add(pattern)
+
+    def patterns(self) -> Iterator[Key]:
+        """All patterns, frozen and current."""
+        return chain(*self.frozen, *self.current)
 
     def state(self) -> list[Any]:
-        """What a snapshot keeps; the seeds are known from their leaves."""
-        fixed, shown = (
-            [[*patterns] for patterns in known[1:]] for known in (self.fixed, self.shown)
+        """What a snapshot keeps; seeds are known from their variants."""
+        frozen, current = (
+            [[*index] for index in patterns[1:]] for patterns in (self.frozen, self.current)
         )
-        heirs = ((pattern, home.heir()) for pattern, home in self.homes.items())
-        homes = [[pattern, heir.id] for pattern, heir in heirs if heir.leaves]
-        counts = [*self.load.items()]
-        return [self.due, *fixed, counts, self.latest, fixed != shown and shown, homes]
+        holders = ((pattern, template.holder()) for pattern, template in self.templates.items())
+        by_pattern = [[pattern, holder.id] for pattern, holder in holders if holder.variants]
+        changed = frozen != current and current
+        return [self._due, *frozen, [*self._n_under.items()], self._recent, changed, by_pattern]
 
-    def restore(
-        self, state: list[Any], seeds: list[Key], length: int, held: Mapping[int, Template]
-    ) -> None:
-        """Go on from a snapshot."""
-        due, folded, opened, load, latest, shown, homes = state
-        read = partial(_key, length=length)
+    def restore(self, state: list[Any], templates: Mapping[int, Template]) -> None:
+        """Continue from a snapshot, once the variants are there."""
+        due, collapsed, opened, n_under, recent, current, by_pattern = state
+        seeds = [variant.key for variant in self.variants.values() if variant.seeded]
+        read = partial(_read_key, length=self._length)
 
-        def known(folded: list[Any], opened: list[Any]) -> Known:
-            return Known(Cover(seeds), Cover(map(read, folded)), Cover(map(read, opened)))
+        def patterns(collapsed: list[Any], opened: list[Any]) -> Patterns:
+            from_file = (PatternIndex(map(read, keys)) for keys in (collapsed, opened))
+            return Patterns(PatternIndex(seeds), *from_file)
 
-        self.fixed = self.shown = known(folded, opened)
-        if shown:
-            self.shown = known(*shown)
-        self.homes = {read(pattern): held[number] for pattern, number in homes}
-        if any(len(home.key) != length for home in self.homes.values()):
-            raise ValueError(f"a pattern of {length} words is of a template of another length")
-        self.load = Counter({read(key): int(count) for key, count in load})
-        self.due, self.latest = int(due), [*map(read, latest)]
-
-    def open(self, patterns: Iterable[Key], template: Template) -> None:
-        """Know patterns of this template from now on."""
-        self.age += 1
-        for pattern in patterns:
-            self.homes[pattern] = template
-            self.fixed.opened.add(pattern)
-            self.shown.opened.add(pattern)
+        self.frozen = self.current = patterns(collapsed, opened)
+        if current:
+            self.current = patterns(*current)
+        self.templates = {read(pattern): templates[number] for pattern, number in by_pattern}
+        if any(len(template.key) != self._length for template in self.templates.values()):
+            raise ValueError(f"a pattern of {self._length} tokens has a template of other length")
+        self._n_under = Counter({read(key): int(count) for key, count in n_under})
+        self._due, self._recent = int(due), [*map(read, recent)]
 
 
-def _key(words: list[str], length: int) -> Key:
-    if len(words) != length:
-        raise ValueError(f"a pattern for keys of {length} words has {len(words)}")
-    return tuple(map(str, words))
+class Lookup(NamedTuple):
+    """Where a key belongs: to a variant, or else to a template by a pattern."""
 
-
-# Which template keeps its id when leaves are grouped anew.
-
-
-def name(groups: list[list[Leaf]], open_: Callable[[Key], Template]) -> None:
-    """Put each group of leaves into one template: the oldest of those they are in, or a new one.
-
-    A template that is left without leaves becomes part of the one that its first leaf went to.
-    """
-    for leaves in groups:
-        leaves.sort(key=lambda leaf: leaf.first_seen)
-    groups.sort(key=lambda leaves: leaves[0].first_seen)
-    homes = (leaf.template for leaves in groups for leaf in leaves)
-    free = {template.id: template for template in homes if template}
-    firsts = {number: template.leaves[0] for number, template in free.items()}
-    for leaves in groups:
-        ids = [leaf.template.id for leaf in leaves if leaf.template]
-        oldest = min((number for number in ids if number in free), default=None)
-        key = common(leaf.key for leaf in leaves)
-        template = open_(key) if oldest is None else free.pop(oldest)
-        template.reshape(key, leaves)
-    for number, template in free.items():
-        heir = firsts[number].template
-        assert heir is not None
-        heir.inherit(template)
-
-
-# Where a parser keeps its leaves: by key, by length, and by what a new one may be near to.
-
-NEAR = 32  # keys among which the novelty of a new one is sought
-
-
-class Shelf:
-    """Leaves by key, in the order in which they came."""
-
-    def __init__(self) -> None:
-        self.leaves: dict[Key, Leaf] = {}
-        self.lengths: defaultdict[int, dict[Key, Leaf]] = defaultdict(dict)
-        self.tokens: set[str] = set()  # of all keys, and of some that are gone
-        self.n_seeds = 0
-        self._near: defaultdict[tuple[int, str], dict[Key, None]] = defaultdict(dict)
-
-    def put(self, leaf: Leaf) -> None:
-        """Keep one more leaf."""
-        key = leaf.key
-        self.leaves[key] = self.lengths[len(key)][key] = leaf
-        self.tokens.update(key)
-        self.n_seeds += leaf.seeded
-        self._near[_nearby(key)][key] = None
-
-    def remove(self, leaf: Leaf) -> None:
-        """Keep a leaf no longer."""
-        key = leaf.key
-        del self.leaves[key], self.lengths[len(key)][key]
-        self.n_seeds -= leaf.seeded
-        del (near := self._near[_nearby(key)])[key]
-        if not near:
-            del self._near[_nearby(key)]
-
-    def novelty(self, key: Key) -> float:
-        """Distance of a key from the nearest of its length and first word; 1 if there is none.
-
-        Of very many only the oldest are looked at.
-        """
-        near = islice(self._near.get(_nearby(key), ()), NEAR)
-        return min((novelty(key, other) for other in near), default=1.0)
-
-
-def _nearby(key: Key) -> tuple[int, str]:
-    return len(key), key[0] if key else ""
-
-
-# Templates that are one, except that a value was several words long in some lines.
-
-Tree = dict[str, Any]  # the templates that go on with each token; one that ends is at END
-END = ""  # no token is empty
-
-
-def subsumed(
-    counts: Mapping[Key, int], rare: float, gap: int, kept: Collection[Key] = ()
-) -> dict[Key, Key]:
-    """Templates that another stands for, as one of its values may be several words long.
-
-    Of templates that differ in how many wildcards stand side by side, the shortest is for all. A
-    rare one may also have other words there, up to ``gap`` more, at a wildcard that constant text
-    follows, if the frequent one has ``rare`` times its lines. Those in ``kept`` stay what they are.
-
-    >>> often, seldom = ("open", "<*>", "failed"), ("open", "my", "<*>", "failed")
-    >>> subsumed({often: 20, seldom: 1}, rare=10, gap=4)
-    {('open', 'my', '<*>', 'failed'): ('open', '<*>', 'failed')}
-    """
-    into = _side_by_side(key for key in counts if key not in kept)
-    totals: Counter[Key] = Counter()
-    for key, count in counts.items():
-        totals[into.get(key, key)] += count
-    tree = _tree(key for key, count in totals.items() if count >= rare and WILD in key[:-1])
-    for key, count in totals.items():
-        if key not in kept and WILD in key:
-            wider = ((totals[one], one) for one in _shorter(tree, key, gap))
-            most = max(wider, default=(0, key))
-            if most[1] != key and most[0] >= rare * count:
-                into[key] = most[1]
-    return {key: _last(into, key) for key in into}
-
-
-def _side_by_side(keys: Iterable[Key]) -> dict[Key, Key]:
-    """Keys that are another with more wildcards beside a wildcard."""
-    shortest: dict[Key, Key] = {}
-    into: dict[Key, Key] = {}
-    for key in sorted(keys, key=lambda key: (len(key), key)):
-        before = ("", *key)
-        one = tuple(t for t, last in zip(key, before, strict=False) if t != WILD or last != WILD)
-        if (first := shortest.setdefault(one, key)) != key:
-            into[key] = first
-    return into
-
-
-def _last(into: Mapping[Key, Key], key: Key) -> Key:
-    while key in into:
-        key = into[key]
-    return key
-
-
-def _tree(keys: Iterable[Key]) -> Tree:
-    tree: Tree = {}
-    for key in keys:
-        node = tree
-        for token in key:
-            node = node.setdefault(token, {})
-        node[END] = key
-    return tree
-
-
-def _shorter(tree: Tree, key: Key, gap: int) -> Iterator[Key]:
-    """Templates that are this key with fewer words at wildcards other than the last token.
-
-    A step goes down by a token; ``spare`` are the extra words that wildcards may still take, and
-    ``whole`` says that the last step took just the token of the template.
-    """
-    length = len(key)
-    todo = [(tree, 0, gap, True)]
-    done = set()
-    while todo:
-        node, place, spare, whole = todo.pop()
-        if place == length:
-            if whole and spare < gap and END in node:
-                yield node[END]
-            continue
-        token = key[place]
-        if token != WILD and token in node:
-            todo.append((node[token], place + 1, spare, True))
-        if WILD in node:
-            below = node[WILD]
-            for more in range(min(spare, length - place - 1) + 1):
-                state = (id(below), place + more, whole := more == 0 and token == WILD)
-                if state not in done:
-                    done.add(state)
-                    todo.append((below, place + more + 1, spare - more, whole))
-
-
-SETTLED = 64  # leaves under a pattern, after which new values are counted and not kept
-FITTED, LONG = 1 << 14, 1000  # shapes of lines remembered at most, and their characters
-TOKENS = 1 << 16  # known before those are looked for that are no longer held
-GAP = 4  # words that a value may be longer in a rare line
-
-
-class Spot(NamedTuple):
-    """Where a key belongs: to a leaf, or else to a template by one of its patterns."""
-
-    leaf: Leaf | None = None
+    variant: Variant | None = None
     template: Template | None = None
     pattern: Key | None = None
 
 
 class Templates:
-    """Templates by id, and the leaves they hold.
+    """Templates by id, with their variants.
 
-    The templates are a function of the set of leaves and of their counts: the order in which the
-    lines came does not matter, nor whether they came through another parser, while all leaves are
-    kept. Leaves that were folded or evicted open no patterns any more. Templates are worked out
-    again when as many leaves of one length have opened as there were the last time, and whenever
-    they are asked for.
+    The templates are a function of the set of variants and their counts, as long as none was
+    collapsed or evicted: the order of the lines does not matter, nor which parser saw them. All are
+    regrouped when the number of variants of one length has doubled, and whenever templates are
+    asked for.
     """
 
-    def __init__(self, tau: float, few: int, rare: float) -> None:
-        self.shelf = Shelf()
-        self.leaves = self.shelf.leaves
-        self.born = 0  # ids given so far
-        self._tau, self._few, self._rare = tau, few, rare
+    def __init__(self, tau: float, min_values: int, subsume_ratio: float) -> None:
+        self.variants: dict[Key, Variant] = {}  # in the order in which they opened
+        self.vocabulary: set[str] = set()  # tokens of all keys and patterns, and of some evicted
+        self.next_id = 0
+        self.n_seeds = 0
+        self._tau, self._min_values, self._subsume_ratio = tau, min_values, subsume_ratio
         self._by_id: dict[int, Template] = {}
-        self.lengths: dict[int, Grouping] = {}
-        self._stale: set[int] = set()
-        self._standing: int | None = 0
-        self._roomy = TOKENS
-        self._fitted: dict[str, Leaf] = {}  # shapes of lines, by which leaf fits them
-        self.folded: Callable[[Leaf], None] = lambda _: None  # told of each leaf made of others
+        self._lengths: dict[int, LengthIndex] = {}
+        self._stale: set[int] = set()  # lengths whose variants changed since they were grouped
+        self._n_roots: int | None = 0
+        self._max_vocabulary = MIN_VOCABULARY
+        self._fitted: dict[str, Variant] = {}  # rendered lines, by the variant that fits them
 
     def __iter__(self) -> Iterator[Template]:
-        """Templates that stand for themselves, oldest first."""
-        held = (self._by_id[number] for number in sorted(self._by_id))
-        return (template for template in held if template.final() is template)
+        """Templates that are not part of another, oldest first."""
+        by_age = (self._by_id[number] for number in sorted(self._by_id))
+        return (template for template in by_age if template.root() is template)
 
     def __len__(self) -> int:
-        """How many templates stand for themselves."""
-        if self._standing is None:
-            self._standing = sum(template.final() is template for template in self._by_id.values())
-        return self._standing
-
-    def held(self) -> list[Template]:
-        """Templates with leaves, whether or not a wider one stands for them."""
-        return [template for template in self._by_id.values() if template.leaves]
+        """Number of templates that are not part of another."""
+        if self._n_roots is None:
+            self._n_roots = sum(template.root() is template for template in self._by_id.values())
+        return self._n_roots
 
     def count(self, number: int) -> int:
         """Lines of the template with this id."""
         template = self._by_id[number]
-        return template.count + sum(part.count for part in template.parts)
+        return template.count + sum(part.count for part in template.subsumed)
 
     def resolve(self, number: int) -> int | None:
-        """The id that a template goes by now; None if it was evicted or never there."""
+        """The present id of a template; None if it was evicted or never existed."""
         template = self._by_id.get(number)
-        return None if template is None else template.final().id
+        return None if template is None else template.root().id
 
-    def find(self, key: Key) -> Spot:
+    def version(self, length: int) -> int:
+        """Changes whenever the frozen patterns of this length change."""
+        return self._lengths[length].version
+
+    def novelty(self, key: Key) -> float:
+        """Distance of a key from the nearest template of its length, see `patterns.novelty`."""
+        index = self._lengths.get(len(key))
+        return 1.0 if index is None else index.nearest.novelty(key)
+
+    def lookup(self, key: Key) -> Lookup:
         """Where a key belongs."""
-        leaf = self.leaves.get(key)
-        if leaf is not None:
-            return Spot(leaf, leaf.template)
-        grouping = self.lengths.get(len(key))
-        pattern = None if grouping is None else grouping.shown.pattern(key)
-        if grouping is None or pattern is None:
-            return Spot()
-        home = grouping.homes.get(pattern)
-        template = None if home is None else home.heir()
-        return Spot(None, template if template and template.leaves else None, pattern)
+        variant = self.variants.get(key)
+        if variant is not None:
+            return Lookup(variant, variant.template)
+        index = self._lengths.get(len(key))
+        pattern = None if index is None else index.current.match(key)
+        if index is None or pattern is None:
+            return Lookup()
+        template = index.templates.get(pattern)
+        holder = None if template is None else template.holder()
+        return Lookup(None, holder if holder and holder.variants else None, pattern)
 
-    def place(self, line: Line, spot: Spot, example: str, now: int) -> Leaf:
-        """The leaf of a line that belongs to this spot, opened if need be."""
-        if spot.leaf is not None:
-            if (shape := line.shape) != spot.leaf.shape:
-                self._fit(spot.leaf, shape, line)
-            return spot.leaf
-        grouping = self.grouping(len(line.key))
-        same = grouping.fixed is grouping.shown
-        pattern = spot.pattern if same else grouping.fixed.pattern(line.key)
-        if pattern and (settled := self._settled(pattern)) is not None:
-            return settled
-        leaf = Leaf.of(line, example, now)
-        self.hold(leaf, spot.template)
-        if spot.pattern and spot.template is None and leaf.template:
-            grouping.homes[spot.pattern] = leaf.template
-        grouping.due -= 1
-        if grouping.due <= 0:
+    def insert(self, line: Line, found: Lookup, example: str, now: int) -> Variant:
+        """The variant of a line that was looked up; a new one if there is none."""
+        if found.variant is not None:
+            if (rendered := line.rendered) != found.variant.rendered:
+                self._fit(found.variant, rendered, line)
+            return found.variant
+        index = self._index(len(line.key))
+        same = index.frozen is index.current
+        pattern = found.pattern if same else index.frozen.match(line.key)
+        if pattern and (collapsed := self._collapsed_variant(pattern)) is not None:
+            return collapsed
+        variant = Variant.of(line, example, now)
+        template = self._add(variant, found.template)
+        if found.pattern and found.template is None:
+            index.templates[found.pattern] = template
+        if index.count_opening():
             self._regroup(len(line.key))
-        elif pattern is None and (latest := grouping.look(line.key)):
-            self._open_patterns(grouping, latest)
-        return leaf
+        elif pattern is None and (keys := index.keys_to_compare(line.key)):
+            self._open_patterns(index, keys)
+        return variant
 
-    def join(self, leaf: Leaf) -> None:
-        """Take in a leaf from elsewhere: of another parser, or a seed."""
-        spot = self.find(leaf.key)
-        ours = spot.leaf
-        pattern = self.grouping(len(leaf.key)).fixed.pattern(leaf.key)
-        if ours is None and pattern and not leaf.seeded:
-            ours = self._settled(pattern)
-        if ours is None:
-            return self.hold(leaf, None if leaf.seeded else spot.template)
-        self.shelf.n_seeds += leaf.seeded and not ours.seeded
-        ours.add(leaf)
-        self._learn(ours, ours.spelling)
-        self._stale.add(len(leaf.key))
-        return None
+    def merge(self, variant: Variant) -> None:
+        """Take in a variant from elsewhere: of another parser, or a seed."""
+        found = self.lookup(variant.key)
+        own = found.variant
+        pattern = self._index(len(variant.key)).frozen.match(variant.key)
+        if own is None and pattern and not variant.seeded:
+            own = self._collapsed_variant(pattern)
+        if own is None:
+            self._add(variant, None if variant.seeded else found.template)
+            return
+        self.n_seeds += variant.seeded and not own.seeded
+        own.add(variant)
+        own.learn(own.rendering)
+        self._stale.add(len(variant.key))
 
-    def hold(self, leaf: Leaf, template: Template | None) -> None:
-        """Hold one more leaf, in a template of its own if it is given none."""
-        (template or self._open(leaf.key)).take(leaf)
-        self.shelf.put(leaf)
-        if len(self.shelf.tokens) > self._roomy:
-            self._forget_tokens()
-        self._stale.add(len(leaf.key))
-
-    def restore(self, template: Template) -> None:
-        """Hold a template that was saved, before its leaves."""
-        for number in template.aliases:
-            self._by_id[number] = Template(number, template.key, into=template)
-        self._by_id[template.id] = template
-        self._standing = None
-
-    def drop(self, leaf: Leaf) -> None:
-        """Forget a leaf, and its template when that was its last."""
-        template = leaf.template
+    def evict(self, variant: Variant) -> None:
+        """Remove a variant, and its template if that was its last."""
+        template = variant.template
         assert template is not None
-        self.shelf.remove(leaf)
-        self._stale.add(len(leaf.key))
-        stood = template.final() is template
-        template.lose(leaf)
-        if not template.leaves:
-            for number in (template.id, *template.aliases):
-                self._by_id.pop(number, None)
-            template.into = None
-            if template.parts:
-                self._standing = None
-            elif self._standing is not None:
-                self._standing -= stood
+        was_root = template.root() is template
+        self._remove(variant, template)
+        if template.variants:
+            return
+        self._index(len(template.key)).nearest.remove(template.id)
+        for number in (template.id, *template.aliases):
+            self._by_id.pop(number, None)
+        template.parent = None
+        if template.subsumed:
+            self._n_roots = None
+        elif self._n_roots is not None:
+            self._n_roots -= was_root
 
-    def fold(self, leaf: Leaf) -> Leaf | None:
-        """Put a leaf and those that share its pattern into one; None if there are no others."""
-        pattern = self.grouping(len(leaf.key)).fixed.pattern(leaf.key)
-        return None if pattern is None else self._fold(pattern)
+    def collapse(self, variant: Variant) -> Variant | None:
+        """Replace a variant and all under its pattern by one; None if there are no others."""
+        pattern = self._index(len(variant.key)).frozen.match(variant.key)
+        return None if pattern is None else self._collapse(pattern)
 
     def regroup(self) -> None:
-        """Work out all templates, and go on from there."""
-        for length in self.shelf.lengths:
+        """Group all variants anew and freeze the patterns."""
+        for length in self._lengths:
             self._regroup(length)
         self.settle()
 
     def settle(self) -> None:
-        """Work out all templates from the leaves as they are now."""
+        """Group all variants as they are now and find subsumed templates."""
         for length in sorted(self._stale):
             self._group(length)
-        held = self.held()
-        # Two templates may have one key, of different patterns: the one with more lines counts.
-        held.sort(key=lambda template: (template.count, min(leaf.key for leaf in template.leaves)))
+        held = self._held()
+        # Two templates may have one key, by different patterns: the one with more lines counts.
+        held.sort(key=lambda template: (template.count, min(one.key for one in template.variants)))
         by_key = {template.key: template for template in held}
         counts = dict.fromkeys(by_key, 0)
         for template in held:
             counts[template.key] += template.count
-            template.stand_alone()
-        seeds = {leaf.key for leaf in self.leaves.values() if leaf.seeded}
-        into = subsumed(counts, self._rare, GAP, seeds)
+            template.separate()
+        seeds = {variant.key for variant in self.variants.values() if variant.seeded}
+        parents = find_subsumed(counts, self._subsume_ratio, MAX_EXTRA_WORDS, seeds)
         for template in held:
-            if template.key in into:
-                by_key[into[template.key]].stand_for(template)
-        self._standing = None
+            if template.key in parents:
+                by_key[parents[template.key]].subsume(template)
+        self._n_roots = None
 
-    def _settled(self, pattern: Key) -> Leaf | None:
-        """The leaf that counts new values under a pattern, once it has seen many."""
-        leaf = self.leaves.get(pattern)
-        if leaf is not None and leaf.folded:
-            return leaf
-        load = self.grouping(len(pattern)).load
-        load[pattern] += 1
-        return self._fold(pattern) if load[pattern] > SETTLED else None
+    def _held(self) -> list[Template]:
+        """Templates with variants, subsumed or not."""
+        return [template for template in self._by_id.values() if template.variants]
 
-    def _fold(self, pattern: Key) -> Leaf | None:
-        known = self.grouping(len(pattern)).fixed
-        under = [self.leaves[k] for k in known.under(pattern, self.shelf.lengths[len(pattern)])]
-        if len(under) < 2:
+    def _add(self, variant: Variant, template: Template | None) -> Template:
+        """Add a variant to a template, or to a new one of its own."""
+        template = template or self._open(variant.key)
+        template.add(variant)
+        key = variant.key
+        self.variants[key] = self._index(len(key)).variants[key] = variant
+        self.vocabulary.update(key)
+        self.n_seeds += variant.seeded
+        if len(self.vocabulary) > self._max_vocabulary:
+            self._shrink_vocabulary()
+        self._stale.add(len(key))
+        return template
+
+    def _remove(self, variant: Variant, template: Template) -> None:
+        key = variant.key
+        del self.variants[key], self._lengths[len(key)].variants[key]
+        self.n_seeds -= variant.seeded
+        self._stale.add(len(key))
+        template.remove(variant)
+
+    def _collapsed_variant(self, pattern: Key) -> Variant | None:
+        """The variant that counts new values under a pattern, if there have been many."""
+        variant = self.variants.get(pattern)
+        if variant is not None and variant.collapsed:
+            return variant
+        return self._collapse(pattern) if self._index(len(pattern)).count_under(pattern) else None
+
+    def _collapse(self, pattern: Key) -> Variant | None:
+        index = self._index(len(pattern))
+        keys = index.frozen.keys_under(pattern, index.variants)
+        variants = [self.variants[key] for key in keys]
+        if len(variants) < 2:
             return None
-        template = self._merge(under)
-        covering = {one for leaf in under for one in known.opened.all(leaf.key)}
-        whole = Leaf.whole(pattern, under, tuple(sorted({pattern} | covering)))
-        template.leaves.append(whole)  # so that the template outlives its other leaves
-        for leaf in under:
-            self.drop(leaf)
-        template.leaves.remove(whole)
-        self.hold(whole, template)
-        self.grouping(len(pattern)).age += 1
-        known.folded.add(pattern)
-        self.grouping(len(pattern)).shown.folded.add(pattern)
-        self.folded(whole)
-        return whole
+        template = self._unite(variants)
+        matching = {one for key in keys for one in index.frozen.opened.matches(key)}
+        collapsed = Variant.collapse(pattern, variants, tuple(sorted({pattern} | matching)))
+        for variant in variants:
+            self._remove(variant, template)
+        self._add(collapsed, template)
+        index.add_collapsed(pattern)
+        return collapsed
 
-    def _merge(self, leaves: list[Leaf]) -> Template:
-        """One template for all that hold these leaves."""
-        held = {leaf.template.id: leaf.template for leaf in leaves if leaf.template}
-        if len(held) > 1:
-            name([[leaf for template in held.values() for leaf in template.leaves]], self._open)
-            self._standing = None
-        template = leaves[0].template
+    def _unite(self, variants: list[Variant]) -> Template:
+        """One template for all variants of the templates that hold these."""
+        templates = {one.template.id: one.template for one in variants if one.template}
+        if len(templates) > 1:
+            united = [variant for one in templates.values() for variant in one.variants]
+            self._assign_ids([united])
+            self._n_roots = None
+        template = variants[0].template
         assert template is not None
         return template
 
-    def _open_patterns(self, grouping: Grouping, keys: list[Key]) -> None:
-        """Open what patterns there are among some keys, long before all are grouped anew."""
-        pattern = grouping.fixed.pattern
-        free = [key for key in keys if key in self.leaves and pattern(key) is None]
-        for group in gather(free, patterns(free, self._tau, self._few)):
+    def _open_patterns(self, index: LengthIndex, keys: list[Key]) -> None:
+        """Find patterns among some keys, long before all are regrouped."""
+        free = [key for key in keys if key in self.variants and index.frozen.match(key) is None]
+        patterns = find_patterns(free, self._tau, self._min_values)
+        for group in link_keys(free, patterns):
             if group.patterns:
-                template = self._merge([self.leaves[key] for key in group.keys])
-                grouping.open(group.patterns, template)
-                grouping.load.update(filter(None, map(pattern, group.keys)))
+                template = self._unite([self.variants[key] for key in group.keys])
+                index.open(group.patterns, template, group.keys)
 
-    def _forget_tokens(self) -> None:
-        """Know no tokens but those of leaves and patterns that are held."""
-        tokens = self.shelf.tokens
-        tokens.clear()
-        tokens.update(*self.leaves)
-        for grouping in self.lengths.values():
-            tokens.update(*grouping.patterns())
-        self._roomy = max(TOKENS, 2 * len(tokens))
+    def _shrink_vocabulary(self) -> None:
+        """Keep only the tokens of variants and patterns that are held."""
+        vocabulary = self.vocabulary
+        vocabulary.clear()
+        vocabulary.update(*self.variants)
+        for index in self._lengths.values():
+            vocabulary.update(*index.patterns())
+        self._max_vocabulary = max(MIN_VOCABULARY, 2 * len(vocabulary))
 
-    def _fit(self, leaf: Leaf, shape: str, line: Line) -> None:
-        """Write a leaf so that it fits one more shape of line, once for each."""
-        if self._fitted.get(shape) is not leaf:
-            self._learn(leaf, Spelling.of(line))
-            if len(self._fitted) >= FITTED:
+    def _fit(self, variant: Variant, rendered: str, line: Line) -> None:
+        """Learn one more rendered line of a variant, each once."""
+        if self._fitted.get(rendered) is not variant:
+            variant.learn(Rendering.of(line))
+            if len(self._fitted) >= CACHED_RENDERINGS:
                 self._fitted.clear()
-            if len(shape) <= LONG:
-                self._fitted[shape] = leaf
+            if len(rendered) <= CACHED_LENGTH:
+                self._fitted[rendered] = variant
 
-    def _learn(self, leaf: Leaf, spelling: Spelling) -> None:
-        leaf.spelling = leaf.spelling.meet(spelling)
-        if leaf.template is not None:
-            leaf.template.learn(leaf.spelling.under(leaf.key, leaf.template.key))
-
-    def grouping(self, length: int) -> Grouping:
-        """What is known of the leaves of one length."""
-        grouping = self.lengths.get(length)
-        if grouping is None:
-            grouping = self.lengths[length] = Grouping(self._few)
-        return grouping
+    def _index(self, length: int) -> LengthIndex:
+        index = self._lengths.get(length)
+        if index is None:
+            index = self._lengths[length] = LengthIndex(length, self._min_values)
+        return index
 
     def _regroup(self, length: int) -> None:
         self._group(length)
-        self.lengths[length].fix(self.shelf.lengths[length])
+        self._lengths[length].freeze()
 
     def _group(self, length: int) -> None:
-        leaves, grouping = self.shelf.lengths[length], self.grouping(length)
-        seeds = [key for key, leaf in leaves.items() if leaf.seeded]
-        folded = {key: leaf.folded for key, leaf in leaves.items() if leaf.folded}
-        grouping.shown, groups = work_out(leaves, seeds, self._tau, self._few, folded)
-        name([[self.leaves[key] for key in group.keys] for group in groups], self._open)
-        self._standing = None
-        grouping.homes = {
+        """Find the current patterns of a length, and the templates by them."""
+        index = self._index(length)
+        variants = index.variants
+        seeds = [key for key, variant in variants.items() if variant.seeded]
+        collapsed = {key: one.collapsed for key, one in variants.items() if one.collapsed}
+        index.current, groups = group_keys(variants, seeds, self._tau, self._min_values, collapsed)
+        self._assign_ids([[variants[key] for key in group.keys] for group in groups])
+        self._n_roots = None
+        index.templates = {
             pattern: template
             for group in groups
             for pattern in group.patterns
-            if (template := self.leaves[group.keys[0]].template)
+            if (template := variants[group.keys[0]].template)
         }
         self._stale.discard(length)
 
+    def _assign_ids(self, groups: list[list[Variant]]) -> None:
+        """Put each group of variants into one template: the oldest that has one of them, or a new.
+
+        A template without variants becomes part of the one that its first variant went to.
+        """
+        for variants in groups:
+            variants.sort(key=lambda variant: variant.first_seen)
+        groups.sort(key=lambda variants: variants[0].first_seen)
+        holders = (variant.template for variants in groups for variant in variants)
+        free = {template.id: template for template in holders if template}
+        first = {number: template.variants[0] for number, template in free.items()}
+        for variants in groups:
+            ids = [variant.template.id for variant in variants if variant.template]
+            oldest = min((number for number in ids if number in free), default=None)
+            key = common_key(variant.key for variant in variants)
+            template = self._open(key) if oldest is None else free.pop(oldest)
+            if key != template.key:
+                self._index(len(key)).nearest.put(template.id, key)
+            template.reset(key, variants)
+        for number, template in free.items():
+            successor = first[number].template
+            assert successor is not None
+            self._index(len(template.key)).nearest.remove(number)
+            successor.replace(template)
+
     def _open(self, key: Key) -> Template:
-        template = self._by_id[self.born] = Template(self.born, key)
-        self.born += 1
-        if self._standing is not None:
-            self._standing += 1
+        template = self._by_id[self.next_id] = Template(self.next_id, key)
+        self._index(len(key)).nearest.put(template.id, key)
+        self.next_id += 1
+        if self._n_roots is not None:
+            self._n_roots += 1
         return template
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What a snapshot keeps: variants in the order in which they opened, and templates."""
+        variants, held = list(self.variants.values()), self._held()
+        home = {
+            one.key: [held_by.id, n] for held_by in held for n, one in enumerate(held_by.variants)
+        }
+        columns: dict[str, NDArray[Any]] = {
+            name: np.array([getattr(variant, name) for variant in variants], kind)
+            for name, kind in _COLUMNS.items()
+        }
+        columns["seeded"] = np.array([variant.seeded for variant in variants], np.bool_)
+        texts = {
+            "variants": [
+                [one.key, *one.rendering, one.rendered, one.example, one.collapsed]
+                for one in variants
+            ],
+            "homes": [home[one.key] for one in variants],  # the template, and the place in it
+            "templates": [[one.id, one.key, one.aliases, one.reported] for one in held],
+            "subsumed": [
+                [one.id, [part.id for part in one.subsumed]] for one in held if one.subsumed
+            ],
+            "parents": [[one.id, one.root().id] for one in held if one.root() is not one],
+            "lengths": [[length, index.state()] for length, index in self._lengths.items()],
+        }
+        columns["texts"] = np.frombuffer(json.dumps(texts).encode(), np.uint8)
+        return columns
+
+    def restore(self, columns: dict[str, NDArray[Any]], next_id: int) -> None:
+        """Fill this empty set of templates from a snapshot; ValueError if it is inconsistent."""
+        self.next_id = int(next_id)
+        texts = json.loads(columns["texts"].tobytes())
+        for length, _ in texts["lengths"]:
+            self._index(int(length))
+        held = {int(row[0]): _read_template(*row) for row in texts["templates"]}
+        ids = [number for one in held.values() for number in (one.id, *one.aliases)]
+        if len(set(ids)) < len(ids) or not all(0 <= number < self.next_id for number in ids):
+            raise ValueError("an id was never given, or given twice")
+        if held.keys() != {number for number, _ in texts["homes"]}:
+            raise ValueError("a template has no variants, or a variant has no template")
+        if (columns["count"] < 0).any() or np.isnan(columns["usage"]).any():
+            raise ValueError("a count is negative, or a usage is NaN")
+        self._restore_variants(columns, texts, held)
+        for number, parent in texts["parents"]:
+            held[number].parent = held[parent]
+        if any(one.parent and one.parent.parent for one in held.values()):
+            raise ValueError("a template is part of one that is itself part of another")
+        for number, parts in texts["subsumed"]:
+            # Some of them may have no variants any more.
+            held[number].subsumed = [held.get(part) or Template(int(part), ()) for part in parts]
+        for template in held.values():
+            for number in template.aliases:
+                self._by_id[number] = Template(number, template.key, parent=template)
+            self._by_id[template.id] = template
+            self._index(len(template.key)).nearest.put(template.id, template.key)
+        for length, state in texts["lengths"]:
+            index = self._index(int(length))
+            index.restore(state, held)
+            self.vocabulary.update(*index.patterns())
+        self._n_roots = None
+
+    def _restore_variants(
+        self, columns: dict[str, NDArray[Any]], texts: dict[str, Any], held: dict[int, Template]
+    ) -> None:
+        places = {}
+        rows = zip(texts["variants"], texts["homes"], strict=True)
+        for row, (saved, (number, place)) in enumerate(rows):
+            variant = _read_variant(*saved)
+            for name in (*_COLUMNS, "seeded"):
+                setattr(variant, name, columns[name][row].item())
+            if variant.key in self.variants or len(variant.key) != len(held[number].key):
+                raise ValueError("two variants have one key, or a template has another length")
+            self._add(variant, held[number])
+            places[variant.key] = int(place)
+        for template in held.values():
+            template.variants.sort(key=lambda variant: places[variant.key])
+
+
+def _read_template(
+    number: int, key: list[str], aliases: list[int], reported: str | None
+) -> Template:
+    reported = None if reported is None else str(reported)
+    return Template(int(number), _strings(key), aliases=[*map(int, aliases)], reported=reported)
+
+
+def _read_variant(
+    key: list[str],
+    positions: list[int],
+    literals: list[str],
+    delimiters: list[str],
+    rendered: str,
+    example: str,
+    collapsed: list[list[str]],
+) -> Variant:
+    rendering = Rendering(tuple(map(int, positions)), _strings(literals), _strings(delimiters))
+    if not len(positions) == len(literals) == len(delimiters) - 1:
+        raise ValueError("a rendering has more literals than positions, or fewer")
+    if not all(-1 <= place < len(key) for place in positions):
+        raise ValueError("a literal is at a position that its key does not have")
+    patterns = tuple(_read_key(pattern, len(key)) for pattern in collapsed)
+    return Variant(_strings(key), rendering, str(rendered), str(example), 0, collapsed=patterns)
+
+
+def _read_key(tokens: Collection[str], length: int) -> Key:
+    if len(tokens) != length:
+        raise ValueError(f"a pattern for keys of {length} tokens has {len(tokens)}")
+    return _strings(tokens)
+
+
+def _strings(tokens: Iterable[str]) -> Key:
+    return tuple(map(str, tokens))

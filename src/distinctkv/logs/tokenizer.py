@@ -1,47 +1,52 @@
-"""Words of a log line: which are constant text and which are values, in any system's logs.
+"""Tokens of a log line: constant text or the wildcard ``<*>``, by rules for any system's logs.
 
-A word is what stands between blanks. It is cut at structural marks (``= : , ; | ( ) [ ] { } < > @
-" '`` and runs of dots) into tokens, and a token is either constant or the wildcard ``<*>``. The
-rules are about values that look the same everywhere: numbers, ids, hosts, addresses, paths, URLs.
-None of them names a system.
+1. `mask_numbers` replaces every number by ``00``; equal masked lines have equal keys.
+2. `mark_message` marks the words of a message field (``msg="..."``).
+3. `tokenize` splits a word (text between blanks) at delimiters (``= : , ; | ( ) [ ] { } < > @ " '``
+   and runs of dots). A token that looks like a value (number, id, host, address, path, URL) becomes
+   the wildcard.
+4. `Tokenizer.read` joins the tokens of all words; the key of the line has one wildcard for adjacent
+   values and no unit after a value.
+
+No rule names a system.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Sequence
+from functools import cache
 from itertools import product
 from typing import NamedTuple
 
 WILD = "<*>"
-COLLAPSED = "00"  # what `lines` makes of a number
-# Private characters, put into a line while it is cut: a blank that does not part words, the two
-# ends of a value that was recognised from the words around it, and the start of a message's word.
-BLANK, OPEN, CLOSE, TOLD = "\ue000", "\ue001", "\ue002", "\ue004"
+NUMBER_MASK = "00"
+# Private characters that are inserted into a line before it is split: a blank inside a word, start
+# and end of a value that was recognised by its context, and the start of a word of a message field.
+BLANK, OPEN, CLOSE, MESSAGE_WORD = "\ue000", "\ue001", "\ue002", "\ue004"
 
 
 class Word(NamedTuple):
-    """A word cut into tokens: ``marks[0] texts[0] marks[1] texts[1] ... marks[-1]``.
+    """A tokenized word: ``delimiters[0] texts[0] delimiters[1] texts[1] ... delimiters[-1]``.
 
-    ``tokens`` are what is compared. ``spelt`` is how a template writes them: a value that is a
-    name with one digit, such as ``ssh2``, is written out for as long as no other is seen.
-    ``shape`` is the whole word so written.
+    ``tokens`` are compared. ``literals`` are what a template shows for them: a value that is a name
+    with one digit (``ssh2``) is shown as it is until another value is seen. ``rendered`` joins
+    delimiters and literals.
     """
 
     tokens: tuple[str, ...]
-    spelt: tuple[str, ...]
+    literals: tuple[str, ...]
     texts: tuple[str, ...]
-    marks: tuple[str, ...]
-    shape: str
+    delimiters: tuple[str, ...]
+    rendered: str
 
 
-_MARKS = r"""\s=:,;|()\[\]{}<>@"'%#!?*`"""
+_DELIMITERS = r"""\s=:,;|()\[\]{}<>@"'%#!?*`"""
 _VALUE = r"""[^\s,;|"'()\[\]{}<>=]"""
 _HOST = r"[A-Za-z0-9_-]+"
 _SOURCE = r"[\w$-]+\.(?:java|kt|scala|py|rb|js|ts|go|rs|swift|cs|php|lua|m|mm|h|hpp|c|cc|cpp)"
 _DAY = r"(?:\d+[-/](?:\d+|[A-Z][a-z]{2})[-/](?:\d+[:T])?)?"
-# What a value looks like, and the text without which a word cannot have one.
+# Regular expressions of values, each with a text that every such value contains (a fast test).
 _VALUES = {
     "a wildcard": ("<*>", r"<\*>"),
     "a value seen from the words around it": (OPEN, rf"{OPEN}[^{OPEN}{CLOSE}]*{CLOSE}"),
@@ -66,82 +71,88 @@ _VALUES = {
         rf"(?<==){_VALUE}+(?:\{{[^\s{{}}\d]*\d[^\s{{}}]*\}}|\([^\s()\d]*\d[^\s()]*\))",
     ),
 }
-_token = re.compile(rf"[^{_MARKS}]+")
+_token = re.compile(rf"[^{_DELIMITERS}]+")
 _dots = re.compile(r"(\.\.+)")
-# A bracket with nothing in or before it, and quotes with nothing in or after them.
+# An empty bracket that is not a call, and empty quotes: both are values.
 _empty = re.compile(r"(?<![^=:,])(?:([(\[{])(?=[)\]}])|([\"'])(?=\2(?![\w\"'])))")
-# What may follow a value in text that was quoted with backslashes, and a full stop.
+# After a value: a full stop, or the escapes of text that was quoted with backslashes.
 _escapes = re.compile(r"(?<![.\\])(?:[.\\]|(?<=\\)[nrt])+$")
-# A name with digits that is called or assigned to is constant all the same.
+# A name with digits before a call or an assignment is constant.
 _named = {
     "(": re.compile(r"[A-Za-z_][A-Za-z_.]*\d[A-Za-z_.]*"),
     "=": re.compile(r"[A-Za-z_][A-Za-z_.]*\d+[A-Za-z_.]*"),
 }
-_ENDS = frozenset((r"\n", r"\r", r"\t"))  # as lines and columns end in quoted text
+_ESCAPES = frozenset((r"\n", r"\r", r"\t"))
 _numbered = re.compile(r"([A-Za-z_]{2,}\.)\d+|((?:[A-Z_]{2,}|[A-Z]?[a-z_]{2,})/)\d+(?:\.\d+)*$")
 _id = re.compile(r"(?=\D*\d)([\w-]*\w)([,;]*)")
 _name = re.compile(rf"[A-Za-z_-]{{2,}}\d|{_SOURCE}")
 _DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
 
 
-def cut(word: str) -> Word:
-    """A word cut into tokens, with the marks between them.
+def tokenize(word: str) -> Word:
+    """Split a word into tokens and delimiters.
 
-    >>> cut("src:/10.0.0.1:80,").shape
+    >>> tokenize("src:/10.0.0.1:80,").rendered
     'src:/<*>:<*>,'
-    >>> cut("workerEnv.init()").tokens, cut("ws=Source{1000}").tokens, cut("[/etc/hosts]").tokens
-    (('workerEnv.init',), ('ws', '<*>'), ('<*>',))
+    >>> tokenize("workerEnv.init()").tokens, tokenize("ws=Source{1000}").tokens
+    (('workerEnv.init',), ('ws', '<*>'))
+    >>> tokenize("[/etc/hosts]").tokens
+    ('<*>',)
     """
-    if word.isalpha() or (word[:1] == TOLD and word[1:].isalpha()):
+    if word.isalpha() or (word[:1] == MESSAGE_WORD and word[1:].isalpha()):
         return Word((word,), (word,), (word,), ("", ""), word)
-    if found := _id.fullmatch(word):  # the most common of words that were never seen
-        text, mark = found.groups()
-        spelt = _spell(text)
-        return Word((WILD,), (spelt,), (text,), ("", mark), spelt + mark)
-    cutting = _Cutting()
-    for position, part in enumerate(_parts(_empty.sub(rf"\1\2{WILD}", word))):
+    if found := _id.fullmatch(word):  # the most frequent kind of unseen words
+        text, delimiter = found.groups()
+        literal = _literal(text)
+        return Word((WILD,), (literal,), (text,), ("", delimiter), literal + delimiter)
+    state = _TokenizerState()
+    for position, part in enumerate(_split_values(_empty.sub(rf"\1\2{WILD}", word))):
         if position % 2:
             value = _escapes.sub("", part) if "/" in part else part.rstrip(".")
             value = value or part
-            cutting.token(WILD, value)
-            cutting.mark(part[len(value) :])
+            state.add_token(WILD, value)
+            state.add_delimiter(part[len(value) :])
         elif part:
-            _cut_plain(part, cutting)
-    return cutting.word()
+            _tokenize_plain(part, state)
+    return state.word()
 
 
-class _Cutting:
+class _TokenizerState:
+    """Tokens and delimiters of the word that is being split."""
+
     def __init__(self) -> None:
         self.tokens: list[str] = []
-        self.spelt: list[str] = []
+        self.literals: list[str] = []
         self.texts: list[str] = []
-        self.marks: list[str] = []
-        self._mark: list[str] = []  # what the next mark is made of
+        self.delimiters: list[str] = []
+        self._delimiter: list[str] = []  # parts of the next delimiter
 
-    def mark(self, text: str) -> None:
-        self._mark.append(text)
+    def add_delimiter(self, text: str) -> None:
+        self._delimiter.append(text)
 
-    def token(self, token: str, text: str) -> None:
+    def add_token(self, token: str, text: str) -> None:
         self.tokens.append(token)
-        self.spelt.append(_spell(text) if token == WILD or COLLAPSED in text else text)
+        self.literals.append(_literal(text) if token == WILD or NUMBER_MASK in text else text)
         self.texts.append(text)
-        self.marks.append("".join(self._mark))
-        self._mark.clear()
+        self.delimiters.append("".join(self._delimiter))
+        self._delimiter.clear()
 
     def word(self) -> Word:
-        marks = (*self.marks, "".join(self._mark))
-        shape = marks[0] + "".join(map(str.__add__, self.spelt, marks[1:]))
-        return Word(tuple(self.tokens), tuple(self.spelt), tuple(self.texts), marks, shape)
+        delimiters = (*self.delimiters, "".join(self._delimiter))
+        rendered = delimiters[0] + "".join(map(str.__add__, self.literals, delimiters[1:]))
+        return Word(
+            tuple(self.tokens), tuple(self.literals), tuple(self.texts), delimiters, rendered
+        )
 
 
-def _spell(value: str) -> str:
-    return value if _name.fullmatch(value) and COLLAPSED not in value else WILD
+def _literal(value: str) -> str:
+    return value if _name.fullmatch(value) and NUMBER_MASK not in value else WILD
 
 
-def _parts(word: str) -> Sequence[str]:
-    """Plain text and values by turns."""
-    wanted = tuple(pattern for trigger, pattern in _VALUES.values() if trigger in word)
-    return _splitter(wanted).split(word) if wanted else (word,)
+def _split_values(word: str) -> Sequence[str]:
+    """Text and values in turn."""
+    possible = tuple(pattern for trigger, pattern in _VALUES.values() if trigger in word)
+    return _splitter(possible).split(word) if possible else (word,)
 
 
 @cache
@@ -149,46 +160,50 @@ def _splitter(patterns: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("(" + "|".join(patterns) + ")")
 
 
-def _cut_plain(part: str, cutting: _Cutting) -> None:
+def _tokenize_plain(part: str, state: _TokenizerState) -> None:
+    """Split text without values that span delimiters."""
     start = 0
     for found in _token.finditer(part):
-        cutting.mark(part[start : found.start()])
+        state.add_delimiter(part[start : found.start()])
         start, text = found.end(), found.group()
         named = _named.get(part[start : start + 1])
         if text.isalpha() or (named and named.fullmatch(text)):
-            cutting.token(text, text)
+            state.add_token(text, text)
         elif ".." in text:
             for position, piece in enumerate(_dots.split(text)):
-                (cutting.mark if position % 2 or not piece else partial(_cut_token, cutting))(piece)
+                if position % 2 or not piece:
+                    state.add_delimiter(piece)
+                else:
+                    _add_token(state, piece)
         else:
-            _cut_token(cutting, text)
-    cutting.mark(part[start:])
+            _add_token(state, text)
+    state.add_delimiter(part[start:])
 
 
-def _cut_token(cutting: _Cutting, text: str) -> None:
+def _add_token(state: _TokenizerState, text: str) -> None:
     end = len(text)
-    while text[end - 2 : end] in _ENDS:
+    while text[end - 2 : end] in _ESCAPES:
         end -= 2
     text, escapes = text[:end], text[end:]
     if not any(map(str.isalnum, text)):
-        return cutting.mark(text + escapes)
+        state.add_delimiter(text + escapes)
+        return
     if numbered := _numbered.match(text):
         stem = (numbered[1] or numbered[2])[:-1]
-        cutting.token(stem, stem)
-        cutting.mark(text[len(stem)])
+        state.add_token(stem, stem)
+        state.add_delimiter(text[len(stem)])
         text = text[len(stem) + 1 :]
-    valued = any(map(str.isdigit, text))
-    head = len(text) - len(text.lstrip("/" if valued else ".-+~&$/\\"))
-    tail = len(text.rstrip(".-\\" if valued else ".-~&$/\\"))
-    cutting.mark(text[:head])
+    has_digit = any(map(str.isdigit, text))
+    head = len(text) - len(text.lstrip("/" if has_digit else ".-+~&$/\\"))
+    tail = len(text.rstrip(".-\\" if has_digit else ".-~&$/\\"))
+    state.add_delimiter(text[:head])
     core = text[head:tail]
-    cutting.token(WILD if valued or _looks_named(core) else core, core)
-    cutting.mark(text[tail:] + escapes)
-    return None
+    state.add_token(WILD if has_digit or _is_dotted_name(core) else core, core)
+    state.add_delimiter(text[tail:] + escapes)
 
 
-def _looks_named(text: str) -> bool:
-    """Whether dots and slashes say that this is a host, a class or a path, not a constant."""
+def _is_dotted_name(text: str) -> bool:
+    """Whether dots and slashes make this a host, a class or a path: a value."""
     dots, slashes = text.count("."), text.count("/")
     last = text.rpartition(".")[2]
     if dots >= 2 or slashes >= 2 or (dots and slashes):
@@ -196,58 +211,67 @@ def _looks_named(text: str) -> bool:
     return bool(dots) and last.lower() in _DOMAINS
 
 
-# The message of a line of named fields, such as ``level=info msg="door opened" door=7``.
+# Message fields, as in ``level=info msg="door opened" door=7``. The message names the event, while
+# the other fields may be equal in all lines. So its words are marked, and `patterns` compares them
+# with words of other messages only.
 
-NAMES = frozenset(("msg", "message", "Message", "MESSAGE", "event", "log"))
-# An object in quotes is no message, but may have one.
+MESSAGE_FIELDS = frozenset(("msg", "message", "Message", "MESSAGE", "event", "log"))
+# A quoted object is not a message, but may contain one.
 _message = re.compile(
-    rf"(?<![\w.-])(?:{'|'.join(sorted(NAMES))})(?:\\?[\"']\s*:\s*(?=\\?[\"'])|=)"
+    rf"(?<![\w.-])(?:{'|'.join(sorted(MESSAGE_FIELDS))})(?:\\?[\"']\s*:\s*(?=\\?[\"'])|=)"
     r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"'=]+)(?!\S))"
 )
 _word = re.compile(r"[^\W\d_](?:[^\W\d]|[.-](?=[^\W\d]))*")
 _end = re.compile(r"[,.:;!?]*(?:\\[nrt])*")
 
 
-def marked(line: str, special: Callable[[str], bool]) -> str:
-    """A line with the words of its message marked, but for special ones, that are read with others.
+def mark_message(line: str) -> str:
+    """Prefix the words of message fields with `MESSAGE_WORD`.
 
-    >>> marked('{"level":"info","msg":"took 5 s"}', lambda word: word == "s").replace(TOLD, "^")
+    Not those that may be part of a date, a hex dump or a value with its unit.
+
+    >>> mark_message('{"level":"info","msg":"took 5 s"}').replace(MESSAGE_WORD, "^")
     '{"level":"info","msg":"^took 5 s"}'
     """
-    if not any(name in line for name in NAMES):
+    if not any(name in line for name in MESSAGE_FIELDS):
         return line
     parts: list[str] = []
     last = 0
     for found in _message.finditer(line):
         start, end = found.span("text" if found["word"] is None else "word")
         words = line[start:end].split(" ")
-        parts += line[last:start], " ".join([_mark(word, special) for word in words])
+        parts += line[last:start], " ".join([_mark_word(word) for word in words])
         last = end
     return "".join([*parts, line[last:]])
 
 
-def _mark(word: str, special: Callable[[str], bool]) -> str:
+def _mark_word(word: str) -> str:
     if word.isalpha():
-        return word if special(word) else TOLD + word
+        return word if _is_special(word) else MESSAGE_WORD + word
     found = _word.match(word)
-    if found is None or special(found[0]) or not _end.fullmatch(word, found.end()):
+    if found is None or _is_special(found[0]) or not _end.fullmatch(word, found.end()):
         return word
-    return TOLD + word
+    return MESSAGE_WORD + word
 
 
-# A log line as the parser sees it: its key, and how a template writes it.
+def _is_special(word: str) -> bool:
+    """Whether a word may be part of a date, a hex dump or a value with its unit."""
+    return word in _UNITS or word in _HINTS
+
+
+# Lines.
 
 Key = tuple[str, ...]
 
-MEMO = 1 << 15  # words remembered at most
-LONG = 100  # characters: longer words are not remembered
+CACHED_WORDS = 1 << 15  # in a `Tokenizer`
+CACHED_LENGTH = 100  # characters; longer words are not cached
 _SIZES = "B byte bytes kB KB MB GB TB KiB MiB GiB TiB Kb Mb Gb bit bits kbit Kbit Mbit Gbit".split()  # noqa: SIM905
 _UNITS = frozenset(
     "ns us ms s sec secs second seconds min mins minute minutes h hr hrs hour hours "  # noqa: SIM905
     "day days week weeks month months year years AM PM "
     "percent kbps Kbps Mbps Gbps kHz MHz GHz".split()
 ).union(_SIZES, (f"{size}/{time}" for size in _SIZES for time in ("s", "sec", "second", "min")))
-# A digit on its own stays where it belongs to a name: "md5(", "ssh2", "PSR0=".
+# One digit in a name is kept: "md5(", "ssh2", "PSR0=".
 _digits = re.compile(r"[0-9](?:[A-Za-z0-9]+|(?![A-Za-z_]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9])))")
 _leading = re.compile(r"(?<![A-Za-z])[A-Za-z]+00(?![A-Za-z_.]*=)")
 _colours = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -266,45 +290,45 @@ _date = re.compile(
     rf"{_MONTH} +\d+(?:,? +\d+(?!:))?{_CLOCK}{_ZONE}(?: \d+)?|"
     rf"\d+[ /-]{_MONTH}[ /-]\d+{_CLOCK}{_ZONE})\b"
 )
-# A line without any of these words has neither a date nor a dump in which letters matter.
+# A line without any of these words has no date or hex dump that its digits do not show.
 _HINTS = {
     *("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Sept"),
     *("January", "February", "March", "April", "June", "July", "August", "September", "October"),
     *("November", "December"),
     *("".join(pair) for case in ("abcdef", "ABCDEF") for pair in product(case, repeat=2)),
 }
-# Words for which a line, or the words around them, may be read in another way.
+# Words that may change how the words around them are tokenized.
 CALENDAR = frozenset(word[:3] for word in _HINTS if len(word) > 2) | frozenset(
     ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 )
-MEANT = _UNITS | {"user", "from", "invalid", "illegal", "unknown"}
+CONTEXT_WORDS = _UNITS | {"user", "from", "invalid", "illegal", "unknown"}
 
 
-def collapse(line: str) -> str:
-    """The line with all numbers made equal: lines that collapse alike have one key.
+def mask_numbers(line: str) -> str:
+    """Replace every number by ``00``: lines with the same masked text have the same key.
 
-    >>> collapse("Took 25 ms on eth0, 0x7f3a at 2005-06-03")
+    >>> mask_numbers("Took 25 ms on eth0, 0x7f3a at 2005-06-03")
     'Took 00 ms on eth0, 00 at 00-00-00'
     """
-    return _digits.sub(COLLAPSED, uncoloured(line) if "\x1b" in line else line)
+    return _digits.sub(NUMBER_MASK, strip_colours(line) if "\x1b" in line else line)
 
 
-def uncoloured(line: str) -> str:
-    """The line without what colours it on a terminal."""
+def strip_colours(line: str) -> str:
+    """Remove the escape sequences that colour a line on a terminal."""
     return _colours.sub("", line)
 
 
-def glue(text: str) -> str:
-    """A collapsed line without the letters that begin its ids; it still has the same key.
+def mask_id_prefixes(text: str) -> str:
+    """Remove letters before masked numbers as well; the key stays the same.
 
-    >>> glue("open a00, blk_00 and ssh2")
+    >>> mask_id_prefixes("open a00, blk_00 and ssh2")
     'open 00, blk_00 and ssh2'
     """
-    return _leading.sub(COLLAPSED, text)
+    return _leading.sub(NUMBER_MASK, text)
 
 
 class Line:
-    """A line cut into words, and its key: the tokens, with values next to each other as one."""
+    """A tokenized line; its key has one wildcard for adjacent values and their units."""
 
     __slots__ = ("key", "words")
 
@@ -313,30 +337,30 @@ class Line:
         self.words = words
 
     @property
-    def shape(self) -> str:
-        """The line as a template writes it."""
-        return " ".join([word.shape for word in self.words])
+    def rendered(self) -> str:
+        """The line with the literals of its tokens."""
+        return " ".join([word.rendered for word in self.words])
 
     @property
-    def places(self) -> tuple[int, ...]:
-        """Where in the key each token went; -1 for the unit of a value."""
-        places: list[int] = []
-        place, last = -1, ""
+    def positions(self) -> tuple[int, ...]:
+        """Position of each token in the key; -1 for the unit of a value."""
+        positions: list[int] = []
+        position, last = -1, ""
         for word in self.words:
             for token in word.tokens:
                 if last == WILD and token in _UNITS:
-                    places.append(-1)
+                    positions.append(-1)
                     continue
                 if last != WILD or token != WILD:
-                    place += 1
+                    position += 1
                 last = token
-                places.append(place)
-        return tuple(places)
+                positions.append(position)
+        return tuple(positions)
 
     @property
-    def spelt(self) -> tuple[str, ...]:
-        """How a template writes each token."""
-        return tuple(spelt for word in self.words for spelt in word.spelt)
+    def literals(self) -> tuple[str, ...]:
+        """What a template shows for each token."""
+        return tuple(literal for word in self.words for literal in word.literals)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -344,34 +368,34 @@ class Line:
         return tuple(text for word in self.words for text in word.texts)
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """What stands before, between and after the tokens."""
-        marks: list[str] = []
-        open_: list[str] = []  # what the next mark is made of
+    def delimiters(self) -> tuple[str, ...]:
+        """The text before, between and after the tokens."""
+        delimiters: list[str] = []
+        current: list[str] = []  # parts of the next delimiter
         for number, word in enumerate(self.words):
-            open_ += (" ", word.marks[0]) if number else word.marks[:1]
-            if len(word.marks) > 1:
-                marks += ("".join(open_), *word.marks[1:-1])
-                open_ = [word.marks[-1]]
-        return (*marks, "".join(open_))
+            current += (" ", word.delimiters[0]) if number else word.delimiters[:1]
+            if len(word.delimiters) > 1:
+                delimiters += ("".join(current), *word.delimiters[1:-1])
+                current = [word.delimiters[-1]]
+        return (*delimiters, "".join(current))
 
 
-class Reader:
-    """Cuts lines into tokens and remembers the words it has cut, up to a bound."""
+class Tokenizer:
+    """Tokenizes lines, with a cache of words."""
 
     def __init__(self) -> None:
         self.words: dict[str, Word] = {}
 
     def read(self, text: str) -> Line:
-        """A line cut into tokens; a list of values, or a value with its unit, is as good as one.
+        """Tokenize a line; a list of values, or a value and its unit, count as one value.
 
-        >>> Reader().read("Took 25 ms for user root, sizes [1, 2, 3]").key
+        >>> Tokenizer().read("Took 25 ms for user root, sizes [1, 2, 3]").key
         ('Took', '<*>', 'for', 'user', '<*>', 'sizes', '<*>')
         """
         if " user " in text:
             text = _user.sub(rf"\1 {OPEN}\2{CLOSE}", text)
         if '"' in text or "'" in text or "=" in text:
-            text = marked(text, _special)
+            text = mark_message(text)
         if '"' in text or "'" in text:
             text = _agent.sub(_as_value, text)
             text = _quoted.sub(lambda found: found[0].replace(" ", BLANK), text)
@@ -385,30 +409,25 @@ class Reader:
         known, words = self.words, []
         tokens: list[str] = []
         for part in text.split():
-            word = known.get(part) or self._cut(part)
+            word = known.get(part) or self._tokenize(part)
             words.append(word)
             tokens += word.tokens
-        return Line(_fold(tokens), words)
+        return Line(_key(tokens), words)
 
-    def _cut(self, part: str) -> Word:
-        word = cut(part)
-        if len(part) <= LONG:
-            if len(self.words) >= MEMO:
+    def _tokenize(self, part: str) -> Word:
+        word = tokenize(part)
+        if len(part) <= CACHED_LENGTH:
+            if len(self.words) >= CACHED_WORDS:
                 self.words.clear()
             self.words[part] = word
         return word
-
-
-def _special(word: str) -> bool:
-    """Whether a word may be part of a date, a dump or a value with its unit."""
-    return word in _UNITS or word in _HINTS
 
 
 def _as_value(found: re.Match[str]) -> str:
     return OPEN + found[0].replace(" ", BLANK) + CLOSE
 
 
-def _fold(tokens: Sequence[str]) -> Key:
+def _key(tokens: Sequence[str]) -> Key:
     key: list[str] = []
     last = ""
     for token in tokens:
@@ -419,9 +438,9 @@ def _fold(tokens: Sequence[str]) -> Key:
     return tuple(key)
 
 
-_plain = str.maketrans({BLANK: " ", OPEN: None, CLOSE: None, TOLD: None})
+_private = str.maketrans({BLANK: " ", OPEN: None, CLOSE: None, MESSAGE_WORD: None})
 
 
-def plain(text: str) -> str:
-    """Text without the private characters of `words`."""
-    return text.translate(_plain)
+def strip_private(text: str) -> str:
+    """Remove the private characters that tokenizing inserted."""
+    return text.translate(_private)
