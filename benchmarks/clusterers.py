@@ -15,7 +15,7 @@ Setting = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Peer:
+class Baseline:
     """How to learn centres from rows, which settings to try, and how many tokens are enough."""
 
     name: str
@@ -42,7 +42,7 @@ def birch(rows: Rows, threshold: float, branching_factor: int) -> Rows:
 
 
 def k_means(rows: Rows, n_items: int, first: int, reassignment_ratio: float) -> Rows:
-    """Centres of scikit-learn's MiniBatchKMeans, told how many, by k-means++ on the first rows."""
+    """Centres of scikit-learn's MiniBatchKMeans, with the number given, by k-means++ on the first rows."""
     from sklearn.cluster import MiniBatchKMeans
 
     model = MiniBatchKMeans(
@@ -55,7 +55,7 @@ def k_means(rows: Rows, n_items: int, first: int, reassignment_ratio: float) -> 
 
 
 def dbstream(rows: Rows, clustering_threshold: float, intersection_factor: float) -> Rows:
-    """Centres of river's DBSTREAM, told to forget nothing; a token is a dict there."""
+    """Centres of river's DBSTREAM without forgetting; it takes a token as a dict."""
     from river.cluster import DBSTREAM
 
     model = DBSTREAM(
@@ -78,18 +78,18 @@ def grid(**choices: tuple[Any, ...]) -> list[Setting]:
     return [dict(zip(choices, each, strict=True)) for each in product(*choices.values())]
 
 
-PEERS = [
-    Peer(
+BASELINES = [
+    Baseline(
         *("Birch", "sklearn", birch),
         # 50 is the default; with more branches than items the tree is flat, and far better here.
         grid(threshold=(0.25, 0.3, 0.4, 0.5), branching_factor=(50, 4000)),
     ),
-    Peer(
+    Baseline(
         *("MiniBatchKMeans", "sklearn", k_means),
         grid(n_items=(1000,), first=(4096, 16384), reassignment_ratio=(0.0, 0.01, 0.1)),
         trial=30_000,
     ),
-    Peer(
+    Baseline(
         *("DBSTREAM", "river", dbstream),
         grid(clustering_threshold=(0.4, 0.6, 0.8, 1.0), intersection_factor=(0.3,)),
         tokens=3_000,

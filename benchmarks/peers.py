@@ -1,6 +1,6 @@
 """What one would pick instead for distinct things in a stream, its quality beside its speed.
 
-Each peer first tries a few settings on another stream of the same kind and keeps the best. Its
+Each baseline first tries a few settings on another stream of the same kind and keeps the best. Its
 learning alone is timed; then every token is given to its nearest centre. Ours is timed with all it
 does. Run ``python -m benchmarks.peers`` (minutes), or with ``--quick``.
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 from distinctkv import Cache, Concentration
 
-from .clusterers import PEERS, Peer, Setting
+from .clusterers import BASELINES, Baseline, Setting
 from .common import Ints, Rows, Stream, chunks, draw, keep, race, short, stamp, table, timed, write
 
 N_ITEMS, TAU = 1_000, 0.5
@@ -39,20 +39,20 @@ def nearest(rows: Rows, centres: Rows) -> Ints:
     )
 
 
-def tune(peer: Peer, width: int) -> Setting:
+def tune(baseline: Baseline, width: int) -> Setting:
     """The setting that is best on a stream of its own: high recall, and not by many slots."""
 
     def score(setting: Setting) -> float:
-        centres = peer.learn(trial.rows, **setting)
+        centres = baseline.learn(trial.rows, **setting)
         spent, recall = quality(nearest(trial.rows, centres), len(centres), trial.items)
         return recall / max(1.0, spent)
 
-    trial = draw(peer.trial, N_ITEMS, width, seed=1)
-    return max(peer.settings, key=score)
+    trial = draw(baseline.trial, N_ITEMS, width, seed=1)
+    return max(baseline.settings, key=score)
 
 
 def measure(stream: Stream) -> list[Result]:
-    """Ours, and every peer that is installed, on one stream."""
+    """Ours, and every baseline that is installed, on one stream."""
     width = stream.rows.shape[1]
     run = race({"ours": partial(ours, stream.rows, TAU)})["ours"]
     ids, n_slots = run.result
@@ -61,18 +61,18 @@ def measure(stream: Stream) -> list[Result]:
     rate = run.rate(len(stream))
     found = [{"name": "ours", "setting": {"tau": TAU}, "slots_per_item": spent, "recall": recall}]
     found[0] |= sizes | rate | {"ours_is_faster": 1.0}
-    for peer in PEERS:
-        if not find_spec(peer.module):
-            print(f"  {peer.name} is not installed")
+    for baseline in BASELINES:
+        if not find_spec(baseline.module):
+            print(f"  {baseline.name} is not installed")
             continue
-        setting, part = tune(peer, width), stream[: peer.tokens]
-        centres, time = timed(partial(peer.learn, part.rows, **setting))
+        setting, part = tune(baseline, width), stream[: baseline.tokens]
+        centres, time = timed(partial(baseline.learn, part.rows, **setting))
         spent, recall = quality(nearest(part.rows, centres), len(centres), part.items)
         theirs = time.rate(len(part))
-        one = {"name": peer.name, "setting": setting, "slots_per_item": spent, "recall": recall}
+        one = {"name": baseline.name, "setting": setting, "slots_per_item": spent, "recall": recall}
         one["ours_is_faster"] = rate["tokens_per_s"] / theirs["tokens_per_s"]
         found.append(one | sizes | {"N": len(part)} | theirs)
-        print(f"  {peer.name}: {short(theirs['tokens_per_s'])} tokens/s", flush=True)
+        print(f"  {baseline.name}: {short(theirs['tokens_per_s'])} tokens/s", flush=True)
     return found
 
 
@@ -132,7 +132,7 @@ def main() -> None:
     print()
     head = ["D", "N", "", "tokens/s", "slots/item", "recall", "ours is faster", "setting"]
     table(head, [line(row) for row in rows])
-    print("A peer on fewer tokens saw the early, lighter part: its rate is flattered.\n")
+    print("A baseline on fewer tokens saw the early, lighter part: its rate is flattered.\n")
     same = [duplicates(30_000 if quick else 100_000, width) for width in (64, 384)]
     keep("peers", {"machine": facts, "streams": rows, "duplicates": same})
 
