@@ -272,7 +272,7 @@ def open_input(path: str, stop: Callable[[], bool] = lambda: False) -> io.Buffer
 def buffered(raw: io.RawIOBase, name: str) -> io.BufferedReader:
     """A reader of what a file holds when decompressed."""
     try:
-        return io.BufferedReader(Decompressed(io.BufferedReader(raw)), CHUNK)
+        return io.BufferedReader(Decompressed(io.BufferedReader(raw, CHUNK)), CHUNK)
     except (ImportError, OSError) as error:
         raise FormatError(f"cannot read {name}: {error}") from error
 
