@@ -176,80 +176,14 @@ def test_a_label_does_not_take_a_copy_of_the_slots(rng, budget, monkeypatch):
     assert (again.labels_ == want[1]).all()
 
 
-def test_rows_may_come_one_at_a_time_by_name():
-    model = OnlineDPMeans(1.0)
-    assert model.predict_one({"a": 1.0, "b": 2.0}) == -1
-    for x in ({"a": 0.0, "b": 0.0}, {"b": 9.0, "a": 5.0}, {"a": 0.2, "b": 0.1}):
-        model.learn_one(x)
-    assert model.cluster_centers_.tolist() == [[0.0, 0.0], [5.0, 9.0]]
-    assert [model.predict_one({"b": b, "a": 4.0}) for b in (1.0, 8.0)] == [0, 1]
-    for wrong in ({"a": 1.0}, {"a": 1.0, "b": 1.0, "c": 1.0}):
-        with pytest.raises(ValueError, match="a row has the features"):
-            model.learn_one(wrong)
-
-
-def test_names_that_do_not_fit_the_rows_before_are_refused():
-    with pytest.raises(ValueError, match="the rows before came as a table"):
-        OnlineDPMeans().fit([[1.0]]).learn_one({"a": 1.0})
-    with pytest.raises(ValueError, match="the rows before came as a table"):
-        OnlineDPMeans().learn_one({"a": 1.0}).fit([[1.0]]).learn_one({"a": 1.0})
-    with pytest.raises(ValueError, match=r"a row has the features \[0, 'b'\]"):
-        OnlineDPMeans().learn_one({"a": 1.0, "b": 1.0}).learn_one({0: 1.0, "b": 1.0})
-
-
-def test_it_ends_a_pipeline_of_river():
-    preprocessing = pytest.importorskip("river.preprocessing")
-    scaler, model = preprocessing.MinMaxScaler(), OnlineDPMeans(0.5)
-    pipe = scaler | model
-    for x in ({"a": 0.0, "b": 0.0}, {"a": 5.0, "b": 9.0}, {"a": 0.2, "b": 0.1}):
-        pipe.learn_one(x)
-    assert [pipe.predict_one({"b": b, "a": 4.0}) for b in (1.0, 8.0)] == [0, 1]
-    assert model.counts_.sum() == 3
-
-
-class Arrow:
-    """A table of which nothing is known but how to export it."""
-
-    def __init__(self, table):
-        self.table = table
-
-    def __arrow_c_stream__(self, requested_schema=None):
-        return self.table.__arrow_c_stream__(requested_schema)
-
-
-class ArrowBatch(Arrow):
-    """The same, of one piece."""
-
-    __arrow_c_stream__ = property()
-
-    def __arrow_c_array__(self, requested_schema=None):
-        return self.table.__arrow_c_array__(requested_schema)
-
-
-WRAPPED = {"arrow": Arrow, "piece": ArrowBatch}
-
-
-@pytest.mark.parametrize("kind", ["pandas", "polars", "table", "record_batch", "arrow", "piece"])
+@pytest.mark.parametrize("kind", ["pandas", "polars"])
 def test_tables_are_rows_with_names(kind, rng):
-    frames = kind in ("pandas", "polars")
-    library = pytest.importorskip(kind if frames else "pyarrow")
+    library = pytest.importorskip(kind)
     rows = rng.standard_normal((40, 2))
-    columns = {"a": rows[:, 0], "b": rows[:, 1]}
-    make = "DataFrame" if frames else {"arrow": "table", "piece": "record_batch"}.get(kind, kind)
-    table = WRAPPED.get(kind, lambda whole: whole)(getattr(library, make)(columns))
+    table = library.DataFrame({"a": rows[:, 0], "b": rows[:, 1]})
     model = OnlineDPMeans().fit(table)
     assert model.feature_names_in_.tolist() == ["a", "b"]
     assert (model.labels_ == OnlineDPMeans().fit(rows).labels_).all()
-    assert (model.predict(table) == OnlineDPMeans().fit(rows).predict(rows)).all()
-
-
-def test_rows_with_a_mask_are_refused():
-    model = OnlineDPMeans().fit(np.eye(2))
-    masked = np.ma.masked_array(np.eye(2), np.eye(2))
-    for take in (model.fit, model.partial_fit, model.predict, model.transform):
-        with pytest.raises(TypeError, match="masked"):
-            take(masked)
-    assert model.fit(np.ma.masked_array(np.eye(2))).labels_.tolist() == [0, 1]
 
 
 def test_it_has_its_place_in_a_pipeline(rng):
@@ -267,7 +201,6 @@ def test_it_has_its_place_in_a_pipeline(rng):
         ({"tau": "x"}, TypeError),
         ({"tau": np.nan}, ValueError),
         ({"tau": 1e200}, ValueError),
-        ({"tau": 10**400}, ValueError),
         ({"budget": 0}, ValueError),
         ({"key": "last"}, ValueError),
         ({"metric": "manhattan"}, ValueError),

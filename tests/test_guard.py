@@ -74,7 +74,7 @@ def test_what_was_interrupted_leaves_the_last_snapshot(kind, way, error, tmp_pat
     made, path = filled(kind, old), tmp_path / "made"
     made.save(path)
     before = path.read_bytes()
-    name = "_records" if kind is Deduplicator else "_things"
+    name = "_records" if kind is Deduplicator else "_items"
     setattr(made, name, Struck(getattr(made, name), error))  # strikes between cache and records
     with pytest.raises(type(error)):
         CHANGES[way](made, new)

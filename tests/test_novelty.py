@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from distinctkv import SnapshotError, snapshot
 from distinctkv.dedup import RecordError
-from distinctkv.novelty import NoveltyDetector
-from distinctkv.novelty.quantile import Quantile
+from distinctkv.novelty import NoveltyDetector, Quantile
 from distinctkv.rule import novelty, unit
 from tests.strategies import cuts, streams
 
@@ -26,10 +25,10 @@ def test_an_alert_names_what_is_nearest_and_when_it_was_seen():
     detector = NoveltyDetector(quantile=0.9, window=50)
     for n in range(20):
         detector.add(f"door {n % 2} opened", at=f"10:{n:02}")
-    sighting = detector.add("door 1 closed", at="10:20")
-    assert sighting.alert
-    assert sighting.known.record == "door 1 opened"
-    seen = sighting.known
+    detection = detector.add("door 1 closed", at="10:20")
+    assert detection.alert
+    assert detection.known.record == "door 1 opened"
+    seen = detection.known
     assert (seen.count, seen.first_seen, seen.last_seen) == (10, "10:01", "10:19")
     assert not detector.add("door 1 closed").alert
 
@@ -42,14 +41,14 @@ def test_the_first_record_is_infinitely_novel_and_no_alert():
 
 @given(streams(), similarities)
 def test_a_score_is_the_novelty_to_what_came_before(stream, similarity):
-    sightings = detectors(similarity).add_many(stream.keys)
+    detections = detectors(similarity).add_many(stream.keys)
     keys = unit(stream.keys).astype(np.float32)
     held = []
-    for key, sighting in zip(keys, sightings, strict=True):
+    for key, detection in zip(keys, detections, strict=True):
         known = np.array(held, np.float32).reshape(-1, keys.shape[1])
-        found, _ = novelty(key, known)
-        assert sighting.novelty == pytest.approx(found, abs=1e-9)
-        if not held or found > 1 - similarity:
+        nearest, _ = novelty(key, known)
+        assert detection.novelty == pytest.approx(nearest, abs=1e-9)
+        if not held or nearest > 1 - similarity:
             held.append(key)
 
 
@@ -57,7 +56,7 @@ def test_a_score_is_the_novelty_to_what_came_before(stream, similarity):
 def test_pieces_make_no_difference(stream, similarity, budget, data):
     whole, pieces = (detectors(similarity, budget=budget) for _ in range(2))
     parts = np.split(stream.keys, data.draw(cuts(len(stream.keys))))
-    found = [sighting for part in parts for sighting in pieces.add_many(part)]
+    found = [detection for part in parts for detection in pieces.add_many(part)]
     assert found == whole.add_many(stream.keys)
     assert (pieces.known, pieces.threshold) == (whole.known, whole.threshold)
     assert len(whole.known) == len(whole) <= budget
@@ -150,7 +149,7 @@ def test_few_of_the_like_are_alerted(rng):
     later = detector.add_many(rows)[1000:]
     # 3,000 draws of one in twenty or less: six standard deviations on top.
     assert (
-        sum(sighting.alert for sighting in later) <= 3000 * 0.05 + 6 * (3000 * 0.05 * 0.95) ** 0.5
+        sum(detection.alert for detection in later) <= 3000 * 0.05 + 6 * (3000 * 0.05 * 0.95) ** 0.5
     )
     assert detector.add(rng.standard_normal(16)).alert
 
@@ -220,7 +219,7 @@ def test_a_time_that_could_not_be_saved_is_refused_at_once(at):
     assert detector.seen == 0
 
 
-def test_a_sighting_is_true_if_it_is_an_alert():
+def test_a_detection_is_true_if_it_is_an_alert():
     detector = NoveltyDetector(quantile=0.9, window=50)
     found = [detector.add(f"door {n % 2} opened") for n in range(20)]
     assert not any(found[2:])

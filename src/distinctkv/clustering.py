@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import frexp, inf, ldexp
 from typing import Any, Self
 
@@ -43,17 +42,7 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
     array([0, 0, 1, 0])
     >>> model.predict([[4.8, 5.1]]), model.cluster_centers_.tolist()
     (array([1]), [[0.0, 0.0], [5.0, 5.0]])
-
-    One at a time, as river does, with a mapping of names to numbers:
-
-    >>> model = OnlineDPMeans(tau=1.0)
-    >>> for x in ({"a": 0.0, "b": 0.0}, {"a": 5.0, "b": 5.0}):
-    ...     model = model.learn_one(x)
-    >>> model.predict_one({"b": 4.8, "a": 5.1})
-    1
     """
-
-    _supervised = False  # what a pipeline of river asks of its last step
 
     def __init__(
         self,
@@ -70,38 +59,24 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
 
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Forget what was learned, and cluster these rows; ``labels_`` are theirs."""
-        self._learn(_rows(X), reset=True)
-        self.__dict__.pop("_names", None)
-        return self
+        return self._learn(X, reset=True)
 
     def partial_fit(self, X: ArrayLike, y: object = None) -> Self:
         """Go on with further rows; ``labels_`` are theirs alone."""
-        return self._learn(_rows(X), reset=not hasattr(self, "cache_"))
+        return self._learn(X, reset=not hasattr(self, "cache_"))
 
     def predict(self, X: ArrayLike) -> Ints:
         """The nearest cluster of each row, however far; nothing is learned."""
         check_is_fitted(self)
-        found, _ = self.cache_.nearest(self._valid(_rows(X)))
+        found, _ = self.cache_.nearest(self._valid(X))
         return self._labels(found)
 
     def transform(self, X: ArrayLike) -> NDArray[Any]:
         """Distance of each row from each centre (N, K), in the unit of ``tau``."""
         check_is_fitted(self)
-        rows = self._valid(_rows(X))
+        rows = self._valid(X)
         found: NDArray[Any] = pairwise_distances(rows, self.cluster_centers_, metric=self.metric)
         return found
-
-    def learn_one(self, x: Mapping[str, float]) -> Self:
-        """Learn one row, given by names; those of the first row are the features."""
-        first = not hasattr(self, "cache_")
-        self.partial_fit([[*x.values()] if first else self._ordered(x)])
-        if first:
-            self._names = [*x]
-        return self
-
-    def predict_one(self, x: Mapping[str, float]) -> int:
-        """The nearest cluster of one row, given by names; -1 while there is none."""
-        return int(self.predict([self._ordered(x)])[0]) if hasattr(self, "cache_") else -1
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Names of the columns of `transform`."""
@@ -141,10 +116,8 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
 
     def _policy(self) -> Concentration:
         tau = self.tau
-        long = isinstance(tau, int) and tau > FAR  # perhaps too long to be a float
-        if not long:
-            check_real("tau", tau)
-        if long or FAR < tau < inf:
+        check_real("tau", tau)
+        if FAR < tau < inf:
             raise ValueError(
                 f"tau must be at most {FAR:g}, for its square is compared, got {tau}; rows have "
                 f"numbers up to {LARGEST:g}, so that inf or a smaller one makes one cluster as well"
@@ -191,31 +164,7 @@ class OnlineDPMeans(ClusterMixin, TransformerMixin, BaseEstimator):  # type: ign
     def _labels(self, ids: Ints) -> Ints:
         """Places of slots among those held now; -1 of those that were evicted since."""
         if self.cache_.n_opened == len(self.cache_):
-            return ids  # none is gone, so that a id is a place
+            return ids  # none is gone, so and ids are places
         held = self.cache_.ids
         place = np.minimum(np.searchsorted(held, ids), len(held) - 1)
         return np.where(held[place] == ids, place, -1)
-
-    def _ordered(self, x: Mapping[str, float]) -> list[float]:
-        names = getattr(self, "_names", None)
-        if names is None:
-            raise ValueError(
-                "the rows before came as a table, this one with names; use partial_fit and "
-                "predict, or begin anew"
-            )
-        if x.keys() != set(names):
-            raise ValueError(f"a row has the features {[*x]}, those before {names}")
-        return [x[name] for name in names]
-
-
-def _rows(X: Any) -> Any:  # noqa: ANN401
-    """Tables that scikit-learn does not know as Arrow's; it takes everything else itself."""
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise TypeError("rows are a masked array, whose mask would be lost; fill or drop it first")
-    frame, array = hasattr(X, "__dataframe__"), hasattr(X, "__array__")
-    batch = hasattr(X, "__arrow_c_array__") and (frame or not array)
-    if batch or (hasattr(X, "__arrow_c_stream__") and not frame and not array):
-        import pyarrow
-
-        return pyarrow.table(X)
-    return X
