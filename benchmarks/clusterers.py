@@ -42,7 +42,7 @@ def birch(rows: Rows, threshold: float, branching_factor: int) -> Rows:
 
 
 def k_means(rows: Rows, n_items: int, first: int, reassignment_ratio: float) -> Rows:
-    """Centres of MiniBatchKMeans (scikit-learn), given their number, k-means++ on the first rows."""
+    """Centres of MiniBatchKMeans (scikit-learn), given their number; k-means++ first."""
     from sklearn.cluster import MiniBatchKMeans
 
     model = MiniBatchKMeans(

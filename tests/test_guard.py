@@ -8,7 +8,7 @@ import pytest
 
 from distinctkv import Concentration
 from distinctkv.dedup import Deduplicator
-from distinctkv.dedup.records import Reader
+from distinctkv.dedup.records import RecordEncoder
 from distinctkv.guard import UpdateGuard
 from distinctkv.logs import LogParser
 from distinctkv.novelty import NoveltyDetector
@@ -100,7 +100,7 @@ def test_what_is_refused_before_anything_changed_can_be_used_on(kind, tmp_path):
 def test_an_interrupted_encoder_has_changed_nothing(kind, monkeypatch, tmp_path):
     made = kind(0.9)
     made.add("one")
-    monkeypatch.setattr(Reader, "rows", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(RecordEncoder, "rows", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         made.add_many(["two", "three"])
     made.save(tmp_path / "made")
@@ -139,4 +139,4 @@ def test_a_copy_has_the_encoder_of_the_first(kind):
             return encode(texts)
 
     first = kind(encode=Model())
-    assert copy.copy(first)._reader.encode is first._reader.encode
+    assert copy.copy(first)._encoder.encode is first._encoder.encode

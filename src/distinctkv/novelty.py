@@ -30,7 +30,7 @@ from .dedup.encoders import (
     describe_encoder,
     restore_encoder,
 )
-from .dedup.records import Reader, several
+from .dedup.records import RecordEncoder, as_records
 from .guard import UpdateGuard
 from .inputs import faults
 from .policy import Concentration
@@ -177,7 +177,7 @@ class NoveltyDetector:
         self._cache = Cache(Concentration.similar(similarity, budget), on_bad=on_bad)
         self._guard = UpdateGuard("detector")
         self._past = Quantile(quantile, window)
-        self._reader = Reader(NGrams() if encode is None else encode, field, on_bad)
+        self._encoder = RecordEncoder(NGrams() if encode is None else encode, field, on_bad)
         self._items: dict[int, KnownItem] = {}  # by slot
 
     def add(self, record: Any, at: Any = None) -> Detection:  # noqa: ANN401
@@ -186,18 +186,20 @@ class NoveltyDetector:
 
     def add_many(self, records: Iterable[Any], at: Iterable[Any] | None = None) -> list[Detection]:
         """Score records and learn them, as one by one; if one raises an error, none is learned."""
-        given = [*several(records)]
+        given = [*as_records(records)]
         times = [None] * len(given) if at is None else [*at]
         if len(times) != len(given):
             raise ValueError(f"{len(times)} times do not fit {len(given)} records")
         if not given:
             return []
         _check_times(times)
-        rows = self._reader.encode_batch(given, self._cache.width, self.seen)
+        rows = self._encoder.encode_batch(given, self._cache.width, self.seen)
         with self._guard:
             found = self._learn(given, times, rows)
         return [
-            one._replace(reason=self._reader.fault(record, self._cache.width)) if one.bad else one
+            one._replace(reason=self._encoder.describe_fault(record, self._cache.width))
+            if one.bad
+            else one
             for one, record in zip(found, given, strict=True)
         ]
 
@@ -207,10 +209,10 @@ class NoveltyDetector:
         A single text or mapping is one record. The novelty of a bad record is nan if it is skipped.
         """
         self._guard.check()
-        given = [records] if isinstance(records, str | bytes | Mapping) else [*several(records)]
+        given = [records] if isinstance(records, str | bytes | Mapping) else [*as_records(records)]
         found = np.full(len(given), nan)
         if given:
-            rows = self._reader.encode_batch(given, self._cache.width, self.seen)
+            rows = self._encoder.encode_batch(given, self._cache.width, self.seen)
             good = ~faults(rows, "cosine")
             found[good] = self._cache.novelty(rows[good])[1] if good.any() else nan
         return found
@@ -226,7 +228,7 @@ class NoveltyDetector:
             raise ValueError("a detector cannot absorb itself; load it twice for that")
         if (ours := self.setting) != (theirs := other.setting):
             raise ValueError(f"both must compare and alert in one way: {ours} and {theirs}")
-        check_same_encoder(self._reader.encode, other._reader.encode)
+        check_same_encoder(self._encoder.encode, other._encoder.encode)
         self._cache.check_absorb(other._cache)
         offset, items = self.seen, [*other.known.values()]
         with self._guard:
@@ -306,13 +308,13 @@ class NoveltyDetector:
             "similarity": self.similarity,
             "quantile": self._past.share,
             "window": self._past.window,
-            "encode": describe_encoder(self._reader.encode),
-            "field": self._reader.field,
+            "encode": describe_encoder(self._encoder.encode),
+            "field": self._encoder.field,
         }
 
     def __copy__(self) -> Self:
         """A deep copy, with the same encoder, which may be a large model."""
-        encode = self._reader.encode
+        encode = self._encoder.encode
         return copy.deepcopy(self, {id(encode): encode})
 
     def __len__(self) -> int:
@@ -335,7 +337,7 @@ class NoveltyDetector:
             if slot < 0:
                 continue
             if (item := self._items.get(slot)) is None:
-                held = self._reader.held(record)
+                held = self._encoder.stored(record)
                 self._items[slot] = KnownItem(1, number, number, at, at, held)
             else:
                 self._items[slot] = item.add(1, number, at)

@@ -22,30 +22,11 @@ def test_one_record_is_not_taken_for_several(take, given):
         take(given)
 
 
-class Frame:
-    """What we ask of a table of pandas: its columns, and iteration over their names."""
-
-    columns = ("id", "text")
-
-    def __iter__(self):
-        return iter(self.columns)
-
-    def to_dict(self, orient):
-        """Rows."""
-        return [{"id": 1, "text": "a"}]
-
-
-@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
-def test_a_table_is_refused_with_the_way_out(take):
-    with pytest.raises(TypeError, match=r'df\.to_dict\("records"\)'):
-        take(Frame())
-
-
 @pytest.mark.parametrize("held", [Deduplicator, NoveltyDetector])
 def test_a_text_among_vectors_is_said_to_be_one(held):
     made = held()
     made.add(np.ones(3))
-    with pytest.raises(ValueError, match=r"it is a text.* 3 finite numbers"):
+    with pytest.raises(ValueError, match="it is a text"):
         made.add("x")
 
 

@@ -20,7 +20,7 @@ from ..inputs import faults
 from ..policy import Concentration
 from ..slots import Ints
 from .encoders import Encoder, NGrams, check_same_encoder, describe_encoder, restore_encoder
-from .records import Reader, several
+from .records import RecordEncoder, as_records
 
 KIND = "deduplicator"
 
@@ -85,7 +85,7 @@ class Deduplicator:
         policy = Concentration.similar(similarity, budget, decay=1.0)
         self.similarity = float(similarity)
         self._cache = Cache(policy, on_bad=on_bad)
-        self._reader = Reader(NGrams() if encode is None else encode, field, on_bad)
+        self._encoder = RecordEncoder(NGrams() if encode is None else encode, field, on_bad)
         self._records: dict[int, tuple[int, Any]] = {}  # slot -> number and record
         self._guard = UpdateGuard("de-duplicator")
 
@@ -95,11 +95,11 @@ class Deduplicator:
 
     def add_many(self, records: Iterable[Any]) -> list[Verdict]:
         """Add records, as one by one; if one of them raises an error, none is added."""
-        given = records if isinstance(records, np.ndarray) else [*several(records)]
+        given = records if isinstance(records, np.ndarray) else [*as_records(records)]
         if len(given) == 0:
             return []
         first = self.seen
-        rows = self._reader.encode_batch(given, self._cache.width, first)
+        rows = self._encoder.encode_batch(given, self._cache.width, first)
         similarity = np.empty(len(rows))
         with self._guard:
             next_id = self._cache.n_opened
@@ -122,7 +122,7 @@ class Deduplicator:
                 f"both must compare records in one way: {ours} and {theirs}; "
                 "for a lower similarity, see rethreshold"
             )
-        check_same_encoder(self._reader.encode, other._reader.encode)
+        check_same_encoder(self._encoder.encode, other._encoder.encode)
         return self._absorb(other)
 
     def rethreshold(self, similarity: float) -> Deduplicator:
@@ -138,8 +138,8 @@ class Deduplicator:
             )
         other = Deduplicator(
             similarity,
-            encode=self._reader.encode,
-            field=self._reader.field,
+            encode=self._encoder.encode,
+            field=self._encoder.field,
             budget=self.budget,
             on_bad=self._cache.on_bad,
         )
@@ -217,7 +217,7 @@ class Deduplicator:
     @property
     def setting(self) -> dict[str, Any]:
         """How records are compared: the encoder, by name or by its sizes, and the field."""
-        return {"encode": describe_encoder(self._reader.encode), "field": self._reader.field}
+        return {"encode": describe_encoder(self._encoder.encode), "field": self._encoder.field}
 
     @property
     def nbytes(self) -> int:
@@ -226,7 +226,7 @@ class Deduplicator:
 
     def __copy__(self) -> Self:
         """A deep copy, with the same encoder, which may be a large model."""
-        encode = self._reader.encode
+        encode = self._encoder.encode
         return copy.deepcopy(self, {id(encode): encode})
 
     def __len__(self) -> int:
@@ -271,7 +271,7 @@ class Deduplicator:
             if slot < 0:
                 verdicts.append(Verdict(False, number))
             elif slot >= next_id and slot not in self._records:
-                held = self._reader.held(record) if read else record
+                held = self._encoder.stored(record) if read else record
                 self._records[slot] = (number, held)
                 verdicts.append(Verdict(True, number))
             else:
@@ -280,7 +280,7 @@ class Deduplicator:
 
     def _with_reason(self, verdict: Verdict, record: Any, width: int | None) -> Verdict:  # noqa: ANN401
         """The verdict on a bad record, with what is wrong with the record."""
-        return verdict._replace(reason=self._reader.fault(record, width))
+        return verdict._replace(reason=self._encoder.describe_fault(record, width))
 
     def _held(self) -> list[tuple[int, Any]]:
         """Numbers and records held now, oldest first."""
@@ -356,11 +356,11 @@ def deduplicate(
     >>> len(found.rethreshold(0.9).kept)
     3
     """
-    given = [*several(records)]
-    reader = Reader(NGrams() if encode is None else encode, field, on_bad)
-    rows = reader.encode_batch(given, None, 0) if given else np.empty((0, 1))
+    given = [*as_records(records)]
+    encoder = RecordEncoder(NGrams() if encode is None else encode, field, on_bad)
+    rows = encoder.encode_batch(given, None, 0) if given else np.empty((0, 1))
     bad = [
-        Verdict(False, number, reason=reader.fault(given[number], rows.shape[1]))
+        Verdict(False, number, reason=encoder.describe_fault(given[number], rows.shape[1]))
         for number in np.flatnonzero(faults(rows, "cosine")).tolist()
     ]
     return Deduplication(float(similarity), given, bad, rows).rethreshold(similarity)

@@ -150,7 +150,7 @@ def restore_encoder(saved: dict[str, int] | str, given: Encoder | None) -> Encod
         warnings.warn(
             f"this was saved with the encoder {saved}, and {name} is given; if they do not encode "
             "alike, new records cannot be compared with those kept",
-            stacklevel=4,
+            stacklevel=3,
         )
     return given
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from ..compression import DamagedFileError, Decompressed, SourceError
 from ..extras import install
-from .records import names
+from .records import field_names
 
 CHUNK = 1 << 20  # bytes read at a time
 ROWS = 1 << 14  # rows of Parquet read at a time
@@ -105,7 +105,7 @@ class JsonLines(Text):
             return Record(line, value, number)
         said = f"is {type(value).__name__}, neither a text nor a list of numbers"
         if value is None:
-            said = "is empty" if self.field in found else f"is missing; it has {names(found)}"
+            said = "is empty" if self.field in found else f"is missing; it has {field_names(found)}"
         return Record(line, None, number, f"the field {self.field!r} {said}")
 
 

@@ -19,25 +19,20 @@ class RecordError(ValueError):
     """A record that cannot be compared, and what to do about it."""
 
 
-def several(records: Iterable[Any]) -> Iterable[Any]:
-    """Records as they are, unless one was given where there should be several, or a table."""
-    kind = type(records).__name__
+def as_records(records: Iterable[Any]) -> Iterable[Any]:
+    """Records as they are; raise if one was given where there should be several."""
     if isinstance(records, str | bytes | bytearray | Mapping):
+        kind = type(records).__name__
         raise TypeError(f"records are given one by one, got {kind}; put it in a list: [record]")
-    if hasattr(records, "columns") and hasattr(records, "to_dict"):
-        raise TypeError(
-            f"records are given one by one, got {kind}, which gives its columns; "
-            'use df.to_dict("records"), of polars df.to_dicts(), or one column'
-        )
-    # Arrow gives its own values one by one, and those of texts look like numbers: their bytes.
+    # Iteration over an Arrow array gives scalars; those of texts look like arrays of bytes.
     return records.to_pylist() if hasattr(records, "to_pylist") else records
 
 
-class Reader:
-    """Takes records to rows: a text by the encoder, a vector as it is, a mapping by its field."""
+class RecordEncoder:
+    """Turns records into rows: texts by the encoder, vectors as they are, mappings by a field."""
 
     def __init__(self, encode: Encoder, field: str | None, on_bad: OnBad = "raise") -> None:
-        """An encoder other than ours gets whatever is in a record, vectors and all."""
+        """An encoder other than `NGrams` is given whatever a record holds, vectors too."""
         self.encode, self.field, self.on_bad = encode, field, on_bad
         self._whole = not isinstance(encode, NGrams)
         self._skip = on_bad == "skip" and not isinstance(encode, NGrams | MissingEncoder)
@@ -54,22 +49,22 @@ class Reader:
             return record
         if isinstance(record, Mapping):
             raise RecordError(
-                f"a record with fields {names(record)} needs field='...', the one to compare"
+                f"a record with fields {field_names(record)} needs field='...', the one to compare"
             )
         return _vector(record)
 
-    def plain(self, records: Sequence[Any] | Rows) -> bool:
-        """Whether records are nothing but texts, and so are what is compared of them."""
+    def are_texts(self, records: Sequence[Any] | Rows) -> bool:
+        """Whether all records are texts, which are compared themselves."""
         return self.field is None and all(type(one) is str for one in records)
 
-    def takes(self, records: Rows, width: int | None) -> bool:
-        """Whether an array is rows already, as they are."""
+    def are_rows(self, records: Rows, width: int | None) -> bool:
+        """Whether an array can be compared without encoding."""
         fits = records.ndim == 2 and records.dtype.kind in "fiub" and records.shape[1] > 0
         plain = self.field is None and not self._whole
         return plain and fits and records.shape[1] == (width or records.shape[1])
 
-    def held(self, record: Any) -> Any:  # noqa: ANN401
-        """What is held of a kept record; nothing of a mere vector, which the cache has."""
+    def stored(self, record: Any) -> Any:  # noqa: ANN401
+        """What is stored of a kept record; None of a vector, which the cache holds."""
         if isinstance(record, bytes | bytearray):
             return record.decode("utf-8", "replace")
         return record if self._whole or isinstance(record, str | Mapping) else None
@@ -80,15 +75,15 @@ class Reader:
         ``first`` is the number of the first record, for the error.
         """
         contents: Sequence[Any] | Rows
-        if isinstance(records, np.ndarray) and self.takes(records, width):
+        if isinstance(records, np.ndarray) and self.are_rows(records, width):
             rows = contents = records
         else:
-            contents = [*records] if self.plain(records) else self._contents(records, first)
+            contents = [*records] if self.are_texts(records) else self._contents(records, first)
             rows = self.rows(contents, width)
         if self.on_bad == "skip":
             return rows
         for place in np.flatnonzero(faults(rows, "cosine")).tolist():
-            reason = why(rows[place], contents[place], rows.shape[1])
+            reason = row_fault(rows[place], contents[place], rows.shape[1])
             raise RecordError(
                 f"record {first + place} cannot be compared: {reason}; drop it, or use "
                 "on_bad='skip' to count and skip such records"
@@ -108,8 +103,8 @@ class Reader:
         vectors = [] if self._whole else vectors
         coded = self._encode([contents[place] for place in texts], width) if texts else None
         if width is None:
-            # That of the first good one counts where none does yet.
-            good = (p for p in vectors if not why(contents[p], contents[p], None))
+            # The first good record sets the width.
+            good = (p for p in vectors if not row_fault(contents[p], contents[p], None))
             first = next(good, len(contents))
             if coded is not None and texts[0] < first:
                 width = coded.shape[1]
@@ -125,8 +120,8 @@ class Reader:
                 rows[place] = contents[place]
         return rows
 
-    def fault(self, record: Any, width: int | None) -> str:  # noqa: ANN401
-        """Why a record cannot be compared with rows of this width; nothing if it can."""
+    def describe_fault(self, record: Any, width: int | None) -> str:  # noqa: ANN401
+        """Why a record cannot be compared with rows of this width; empty if it can."""
         if record is None:
             return "it is empty"
         try:
@@ -135,14 +130,14 @@ class Reader:
             return str(error)
         if not self._whole:
             row = self.rows([content], width)[0]
-            return why(row, content, width or len(row))
+            return row_fault(row, content, width or len(row))
         try:
             row = self._called([content])[0]
         except Exception as error:  # whatever an encoder of the user's raises
             return f"its encoding failed: {error!r}"
         if width not in (None, len(row)):
             return f"it is encoded in {len(row)} numbers, those before in {width}"
-        return why(row, None, None)
+        return row_fault(row, None, None)
 
     def _contents(self, records: list[Any] | Rows, first: int) -> list[Any]:
         """What is compared of each record; None of a bad one that is skipped."""
@@ -212,19 +207,19 @@ class Reader:
         if not isinstance(record, Mapping):
             raise RecordError(f"a record with a field {field!r} is expected, got {_short(record)}")
         if record.get(field) is None:
-            said = "is empty" if field in record else f"is missing; it has {names(record)}"
+            said = "is empty" if field in record else f"is missing; it has {field_names(record)}"
             raise RecordError(f"the field {field!r} of a record {said}")
         return record[field]
 
 
-def why(row: Rows, content: Any, width: int | None) -> str:  # noqa: ANN401
-    """What is wrong with a row that cannot be compared; nothing if it can."""
+def row_fault(row: Rows, content: Any, width: int | None) -> str:  # noqa: ANN401
+    """Why a row cannot be compared; empty if it can."""
     if isinstance(content, np.ndarray) and width is not None and len(content) != width:
         return f"it has {len(content)} numbers, those before have {width}; use one encoder"
     if isinstance(content, str) and np.isnan(row).all():
         return (
-            f"it is a text, and none that is encoded in {len(row)} finite numbers as those before "
-            "are; hold texts and vectors apart"
+            f"it is a text, and is not encoded in {len(row)} finite numbers as records before it; "
+            "use one de-duplicator for texts and one for vectors"
         )
     if not np.isfinite(row).all():
         return "it has nan or inf in it"
@@ -233,13 +228,11 @@ def why(row: Rows, content: Any, width: int | None) -> str:  # noqa: ANN401
 
 def _vector(record: Any) -> Rows:  # noqa: ANN401
     if hasattr(record, "as_py"):
-        raise RecordError(f"a value of Arrow is given as record.as_py(), got {_short(record)}")
+        raise RecordError(f"give a value of Arrow as record.as_py(), got {_short(record)}")
     try:
         vector = np.asarray(record)
     except ValueError:
         vector = np.empty(0)
-    if isinstance(record, np.ma.MaskedArray):
-        raise RecordError("a masked array would lose its mask; fill it first")
     if vector.ndim != 1 or len(vector) == 0 or vector.dtype.kind not in "fiub":
         raise RecordError(
             f"a text, or a vector of numbers, is expected, got {_short(record)}; "
@@ -248,8 +241,8 @@ def _vector(record: Any) -> Rows:  # noqa: ANN401
     return vector
 
 
-def names(record: Mapping[Any, Any]) -> str:
-    """The first fields of a record, to be told."""
+def field_names(record: Mapping[Any, Any]) -> str:
+    """The first fields of a record, for an error."""
     return ", ".join(map(repr, [*record][:8])) or "none"
 
 
