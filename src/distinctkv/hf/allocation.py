@@ -20,12 +20,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..nn.kernels.bounds import OFF, TIE, placed
 from ..nn.leaders import leaders, product_type
 
 # Tokens that are settled together: few on a CPU, where work counts; on others, waiting does.
 CHUNK, CHUNK_ELSEWHERE = 128, 512
-TIE = 2.0**-18  # of the reach and the token's squared length: more than float32 is off
-OFF = 2.0**-21  # of the place times the root of the reach: more than the rounding of two places
 WIDEST = 513  # feature size that the kernels take: a power of two, and one more
 
 
@@ -96,15 +95,6 @@ def router(
     kind = product_type(tokens)
     tokens, slots = (tokens - centre).to(kind), (slots - centre).to(kind)
     return lambda reach: _allocate(tokens, present, slots, joinable, lengths, _reach(reach, tokens))
-
-
-def placed(n_features: int) -> int:
-    """Features before the place: heads have an even number, so that one more is a place.
-
-    >>> placed(128), placed(129)
-    (128, 128)
-    """
-    return n_features - n_features % 2 if n_features > 1 else n_features
 
 
 def band(reach: Tensor, own: Tensor, places: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .metric import BLOCK
+from ..nn.kernels.bounds import BLOCK
 
 TOKENS, WARPS, WARPS_WIDE, WIDEST = 32, 4, 8, 128  # more warps for more than 64 numbers
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from .. import snapshot
+from ..nn.kernels.bounds import BLOCK
 from ..nn.leaders import product_type
 from .anatomy import Anatomy, same_model
 from .errors import WrongModelError
@@ -29,7 +30,6 @@ KIND = "qmv metric"
 JITTER = 3e-5  # of the mean diagonal: more than float32 leaves of what should be zero
 # How frequencies differ at most that are rounded: a part in bfloat16, a step of small float16.
 ROUNDED, STEP = 2.0**-7, 2.0**-24
-BLOCK = 512  # tokens whose products are summed in float32, before sums are in float64
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,18 @@
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from .slots import Slots
+if TYPE_CHECKING:
+    from .slots import Slots
+
 
 ROWS = 32
 

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 from functools import cache
 from math import e, log2
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from .slots import Slots
+if TYPE_CHECKING:
+    from .slots import Slots
+
 
 WAVES = 4  # programs for each processor of the device
 MOST = 64  # parts of a head

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from functools import cache
 from math import e, log2
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -24,7 +25,9 @@ import triton.language as tl
 from torch import Tensor
 
 from .ragged import ALL, _parts, _rows, _width
-from .slots import Slots
+
+if TYPE_CHECKING:
+    from .slots import Slots
 
 NARROW = (128, 64, 4)  # rows, columns and warps for keys of up to 64 numbers of 16 bits
 

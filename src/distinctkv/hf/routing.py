@@ -21,8 +21,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ..nn.kernels.bounds import OFF, TIE, placed
 from ..nn.kernels.halves import halves
-from .allocation import OFF, TIE, placed
 from .seeking import search
 from .settling import raise_bars, settle
 

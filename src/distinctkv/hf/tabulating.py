@@ -6,17 +6,21 @@
 # ruff: noqa: ANN001, ANN202
 # mypy: ignore-errors
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import triton
 from torch import Tensor
 
 from .featuring import feature, survey
-from .metric import Scale
-from .rotary import Rotary
 from .routing import TOP, Table
-from .slots import Slots
+
+if TYPE_CHECKING:
+    from .metric import Scale
+    from .rotary import Rotary
+    from .slots import Slots
 
 ROWS, ROWS_WIDE, WARPS = 64, 32, 4  # of features at a time, fewer of more than 64 numbers
 SPAN, STEP = 512, 16  # rows of a survey, and at a time

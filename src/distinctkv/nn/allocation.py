@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from . import leaders
-from .leaders import LENGTHS
+from .kernels.bounds import LENGTHS
 from .slot_state import SlotState, check_inputs, least, packed, reads_without_sync, taus
 
 if TYPE_CHECKING:
@@ -167,13 +167,37 @@ def choose(impl: str, device: torch.device) -> Engine:
     if impl == "torch" or (impl == "auto" and device.type != "cuda"):
         return leaders.allocate
     try:
-        from .kernels.allocating import allocate as fast
+        import triton  # noqa: F401
     except ImportError as missing:
         if impl == "auto":
             _warn_once()
             return leaders.allocate
         raise ImportError("impl='triton' needs Triton; it comes with torch for CUDA") from missing
-    return fast
+    return _allocate_by_kernels
+
+
+def _allocate_by_kernels(
+    rows: Tensor,
+    tau: Tensor,
+    valid: Tensor,
+    sequence: Tensor | None,
+    slots: Tensor,
+    n_slots: Tensor,
+    capacity: int,
+    chunk: int,
+) -> Answer:
+    """`leaders.allocate`, id for id, in Triton.
+
+    ``chunk`` is for that engine; this one cuts as suits the device. Packed sequences, float64
+    keys and odd key sizes are left to it.
+    """
+    from .kernels.allocating import Room, Run
+    from .kernels.bounds import WIDTHS
+
+    if sequence is not None or rows.dtype != torch.float32 or rows.shape[2] not in WIDTHS:
+        return leaders.allocate(rows, tau, valid, sequence, slots, n_slots, capacity, chunk)
+    run = Run(rows, tau, valid, Room(slots, n_slots, capacity))
+    return run.leads(), run.nearest().long(), run.novelty(), run.lost.long()
 
 
 @cache

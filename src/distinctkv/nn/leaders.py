@@ -10,8 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-FURTHEST = 2.0  # novelty of opposite keys, and of anything in an empty memory
-LENGTHS = (0.9, 1.1)  # a key may be as short or as long as this: bfloat16 keys are unit to 0.4 %
+from .kernels.bounds import FURTHEST
 
 
 def squared(a: Tensor, b: Tensor) -> Tensor:

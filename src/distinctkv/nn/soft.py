@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from .leaders import FURTHEST, LENGTHS, error, halves
+from .kernels.bounds import FURTHEST, LENGTHS
+from .leaders import error, halves
 from .mixer import check_whole
 from .slot_state import check_mask, reads_without_sync
 

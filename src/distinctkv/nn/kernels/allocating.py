@@ -19,8 +19,7 @@ import torch
 import triton
 from torch import Tensor
 
-from .. import leaders
-from .bounds import WIDTHS, fine, rough
+from .bounds import FURTHEST, fine, rough
 from .concluding import conclude, look_back
 from .halves import prepare, refine
 from .law import measure, recheck
@@ -30,8 +29,6 @@ from .pairs import pairs
 from .settle import append, settle
 from .sieve import LEAD, NEAR, NOVEL, line_up, sieve
 from .tiles import tiles
-
-FURTHEST = 2.0
 
 
 class Cut(NamedTuple):
@@ -51,27 +48,6 @@ def cut(n_streams: int, n_tokens: int, width: int) -> Cut:
     many = n_streams >= 64
     chunk = min(1024 if many else 4096, max(128, triton.next_power_of_2(n_tokens)))
     return Cut(chunk) if many and width <= 128 else Cut(chunk, block=128, warps=4)
-
-
-def allocate(
-    rows: Tensor,
-    tau: Tensor,
-    valid: Tensor,
-    sequence: Tensor | None,
-    slots: Tensor,
-    n_slots: Tensor,
-    capacity: int,
-    chunk: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`leaders.allocate`, id for id: what it takes and what it gives are said there.
-
-    ``chunk`` is for that engine; this one cuts as suits the device. Packed sequences, float64
-    keys and odd key sizes are left to it.
-    """
-    if sequence is not None or rows.dtype != torch.float32 or rows.shape[2] not in WIDTHS:
-        return leaders.allocate(rows, tau, valid, sequence, slots, n_slots, capacity, chunk)
-    run = Run(rows, tau, valid, Room(slots, n_slots, capacity))
-    return run.leads(), run.nearest().long(), run.novelty(), run.lost.long()
 
 
 class Room(NamedTuple):

@@ -5,6 +5,11 @@ For rows that stray from length one the kernels add what `halves.prepare` found.
 
 from __future__ import annotations
 
+LENGTHS = (0.9, 1.1)  # a key may be as short or as long as this: bfloat16 keys are unit to 0.4 %
+FURTHEST = 2.0  # novelty of opposite keys, and of anything in an empty memory
+TIE = 2.0**-18  # of the reach and the token's squared length: more than float32 is off
+OFF = 2.0**-21  # of the place times the root of the reach: more than the rounding of two places
+BLOCK = 512  # tokens whose products are summed in float32, before sums are in float64
 WIDTHS = (16, 32, 64, 128, 256)  # key and value sizes that the kernels take
 
 
@@ -27,3 +32,12 @@ def fine(width: int) -> float:
 def single(width: int) -> float:
     """Half a squared distance in float32, a sum of D terms."""
     return (width + 8) * 2.0**-22
+
+
+def placed(n_features: int) -> int:
+    """Features before the place: heads have an even number, so that one more is a place.
+
+    >>> placed(128), placed(129)
+    (128, 128)
+    """
+    return n_features - n_features % 2 if n_features > 1 else n_features

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ..leaders import LENGTHS
+from .bounds import LENGTHS
 
 
 class Laid(NamedTuple):

@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 from math import e, log2
+from typing import TYPE_CHECKING
 
 import torch
 import triton
 from torch import Tensor
 
-from ..slot_state import SlotState
 from .bounds import WIDTHS, single
 from .commit import commit
 from .probe import probe
+
+if TYPE_CHECKING:
+    from ..slot_state import SlotState
 
 TILE, WARPS, STAGES = 32, 2, 3
 WAVES = 8  # programs for each processor of the device
@@ -60,6 +63,7 @@ def step(
 def fits(v: Tensor, state: SlotState) -> bool:
     """Whether `step` can take these: sizes that are powers of two, values held in float32.
 
+    >>> from distinctkv.nn.functional import SlotState
     >>> token = torch.zeros(1, 1, 2, 16)
     >>> fits(token, SlotState.empty(token, token, capacity=8))
     True
