@@ -2,4 +2,4 @@
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("triton") else ["src/distinctkv/nn/kernels/*"]
+collect_ignore_glob = [] if find_spec("triton") else ["src/distinctkv/kernels/*"]

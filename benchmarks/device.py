@@ -16,8 +16,8 @@ import triton
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from distinctkv.kernels.allocate import Room, Run
 from distinctkv.nn import leaders
-from distinctkv.nn.kernels.allocating import Room, Run
 
 from .common import OUT
 

@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.nn import functional as fn
 from torch.nn.attention import sdpa_kernel
 
-from distinctkv.nn.kernels.reading import read_first, read_mass
-from distinctkv.nn.kernels.sieve import NEAR
-from distinctkv.nn.kernels.stepping import step
+from distinctkv.kernels.nearest import NEAR
+from distinctkv.kernels.slot_decode import step
+from distinctkv.kernels.slot_prefill import read_first, read_mass
 from distinctkv.nn.slot_state import SlotState
 
 from . import device, gpu_public

@@ -4,16 +4,11 @@ import json
 
 import triton.language as tl
 
-from distinctkv.hf.featuring import feature, survey
-from distinctkv.hf.gathering import gather
-from distinctkv.hf.picking import take
-from distinctkv.hf.pouring import pour_rows
-from distinctkv.hf.ragged import _join, _share
-from distinctkv.hf.receiving import NARROW, _collect, _sum, _unite
-from distinctkv.hf.routing import cut, halve
-from distinctkv.hf.seeking import search
-from distinctkv.hf.settling import raise_bars, settle
-from distinctkv.hf.turning import turn
+from distinctkv.kernels.features import cut, feature, halve, raise_bars, search, settle, survey
+from distinctkv.kernels.fingerprint import take
+from distinctkv.kernels.ragged_attention import NARROW, _collect, _join, _share, _sum, _unite
+from distinctkv.kernels.reductions import gather, pour_rows
+from distinctkv.kernels.rotary import turn
 from tests.nn.compiled import build
 
 MADE = {  # the type, key size, rows, tile, stages

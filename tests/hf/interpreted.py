@@ -14,19 +14,11 @@ from types import SimpleNamespace
 
 import torch
 
-from distinctkv.hf import (
-    allocation,
-    gathering,
-    picking,
-    pooling,
-    pouring,
-    routing,
-    tabulating,
-    turning,
-)
+from distinctkv.hf import allocation, pooling
 from distinctkv.hf.metric import Scale
 from distinctkv.hf.rotary import Rotary
 from distinctkv.hf.slots import FLAT, Slots
+from distinctkv.kernels import features, fingerprint, reductions, rotary
 from tests.hf.turned import turned
 
 TIES = [(17, 10, 0), (20, 15, 0), (21, 15, 10**5), (21, 15, 0, 3)]
@@ -51,7 +43,7 @@ def case(generator, F, shift, wide):
     reach[random(N, L) < 0.1] = -1.0
     known = (tokens, present, slots, joinable, lengths)
     want = allocation.allocate(*known, reach)
-    table = routing.Table.of(*known)
+    table = features.Table.of(*known)
     first, again = table.route(reach, last=False), table.route(reach, last=True)
     return [int((a != b).sum()) for got in (first, again) for a, b in zip(got, want, strict=True)]
 
@@ -64,7 +56,7 @@ def tie(generator, F, horizon, far, size=30):
     present = torch.ones(2, 60, dtype=torch.bool)
     known = (tokens, present, tokens[:, :0], present[:, :0], torch.zeros(2, dtype=torch.int64))
     first = at % (horizon + 5) < 5
-    got = routing.Table.of(*known).route(torch.ones(2, 60))
+    got = features.Table.of(*known).route(torch.ones(2, 60))
     want = allocation.allocate(*known, 1.0)
     owners = [int((a != b).sum()) for a, b in zip(got, want, strict=True)]
     return [*owners, *(int((opened != first).sum()) for opened in (got[1], want.opened)), 0]
@@ -80,7 +72,7 @@ def turn(generator, D, half):
     want = turned(keys, wide).nan_to_num(0.0)
     pairs = ((angles, real), (wide, real.expand(2, 3, 2, 50)))
     return [
-        float((turning.unturn(keys, at.cos(), at.sin(), there) - want).abs().max())
+        float((rotary.unturn(keys, at.cos(), at.sin(), there) - want).abs().max())
         for at, there in pairs
     ]
 
@@ -97,7 +89,7 @@ def gather(generator, L, D):
     plain = turned(query, wide).nan_to_num(0.0).double()
     each = (plain.mT @ plain).view(3, 2, 2, 3, D, D).mean(3)
     squares = values.nan_to_num(0.0).double().square().sum((-2, -1))
-    got = gathering.sums([*query], [*values], angles.cos(), angles.sin(), real)
+    got = reductions.sums([*query], [*values], angles.cos(), angles.sin(), real)
     return [float((a - b).norm() / b.norm()) for a, b in zip(got, (each, squares), strict=True)]
 
 
@@ -137,18 +129,18 @@ def feature(generator, D, C, horizon, ragged):
     found = []
     for slots, there, may, starts in (
         (None, here[:, :0], present[:, :0], torch.zeros(N, dtype=torch.int64)),
-        (tabulating.Rows(held, joinable), at(held), joinable, held.lengths.flatten()),
+        (features.Rows(held, joinable), at(held), joinable, held.lengths.flatten()),
     ):
         want = allocation.allocate(here, present, there, may, starts, reach)
-        rows = tabulating.Rows(tokens, present)
-        table, wrong = tabulating.tabulate(rows, slots, scale, rotary, horizon)
+        rows = features.Rows(tokens, present)
+        table, wrong = features.tabulate(rows, slots, scale, rotary, horizon)
         got = table.route(reach)
         found += [int((a != b).sum()) for a, b in zip(got, want, strict=True)]
         found += [int(wrong), int(0.1 < float(want.opened.sum()) / float(present.sum()) < 0.9) - 1]
     keys = tokens.keys.clone()
     keys[int(present[0].nonzero()[3])] = torch.nan
-    odd = tabulating.Rows(replace(tokens, keys=keys), present)
-    return [*found, int(tabulating.tabulate(odd, None, scale, rotary, horizon)[1]) - 1]
+    odd = features.Rows(replace(tokens, keys=keys), present)
+    return [*found, int(features.tabulate(odd, None, scale, rotary, horizon)[1]) - 1]
 
 
 def poured(generator, extra):
@@ -161,7 +153,7 @@ def poured(generator, extra):
     to = torch.randint(-1, 5, (32,), generator=generator)
     opens = torch.tensor([bool(t >= 0 and t not in to[:i]) for i, t in enumerate(to)])
     made = []
-    for pour, rows in ((pooling._pour, 6), (lambda part, into: pouring.pour(*part, into), 5)):
+    for pour, rows in ((pooling._pour, 6), (lambda part, into: reductions.pour(*part, into), 5)):
         more = [torch.zeros(rows) if len(slots.tensors()[n]) else none for n in FLAT[4:]]
         held = (torch.zeros(5, 12), torch.zeros(rows, 6), torch.zeros(rows).int())
         made.append(Slots(*held, torch.zeros(5).int(), *more, torch.tensor([[2, 3]])))
@@ -174,14 +166,14 @@ def picked(generator, kind):
     """Numbers of parameters that the kernel reads otherwise than torch."""
     weights = [torch.randn(size, generator=generator).to(kind) for size in (70, 5, 1000)]
     offsets = torch.stack([torch.randint(0, len(w), (64,), generator=generator) for w in weights])
-    got = picking.pick(torch.tensor([w.data_ptr() for w in weights]), offsets, kind)
+    got = fingerprint.pick(torch.tensor([w.data_ptr() for w in weights]), offsets, kind)
     want = torch.stack([w[at] for w, at in zip(weights, offsets, strict=True)])
     return int((got != want).sum())
 
 
 def main():
     generator = torch.Generator().manual_seed(int(sys.argv[1]))
-    routing.PART = 16
+    features.PART = 16
     cases = [(3, 0.0, 0), (16, 100.0, 0), (20, -5.0, 0), (17, 3.0, 1), (33, 0.0, 2), (41, 9.0, 0)]
     routed = [case(generator, *each) for each in cases]
     routed += [tie(generator, *each) for each in TIES]
@@ -189,7 +181,7 @@ def main():
     made = [(16, 16, None, False), (24, 8, 300.0, True), (80, 20, 700.0, False)]
     featured = [feature(generator, *each) for each in made]
     pours = [poured(generator, FLAT[4 : 4 + n]) for n in (0, 2, 3)]
-    picks = [picked(generator, kind) for kind in picking.KINDS]
+    picks = [picked(generator, kind) for kind in fingerprint.KINDS]
     print(
         json.dumps(
             [

@@ -14,7 +14,8 @@ import warnings
 import numpy as np
 import torch
 
-from distinctkv.hf import attention, importance, ragged, receiving
+from distinctkv.hf import attention, importance
+from distinctkv.kernels import ragged_attention
 from tests.hf.ragged_cases import CASES, draw
 from tests.nn.interpreted import off, poison
 
@@ -24,7 +25,7 @@ def received(query, keys, _, real, slots, scaling, cap):
     R, L = keys.shape[2], query.shape[2]
     seen = torch.arange(R - L, R).expand(len(keys), L) + 1
     want = importance.received(query, keys, real, seen, slots, scaling, cap)
-    got = receiving.received(query, keys, real, seen, slots, scaling, cap)
+    got = ragged_attention.received(query, keys, real, seen, slots, scaling, cap)
     return off(got, want) / float(want.abs().max())
 
 
@@ -35,8 +36,8 @@ def known(query, keys, _, real, slots, scaling, cap):
     hidden = ~attention.visible(real, query.shape[2])[:, None, None]
     logs = logits.masked_fill(hidden, -torch.inf).logsumexp(-1).flatten(1, 2)
     args = (query, keys, real, seen, slots, scaling, cap)
-    want = receiving.received(*args)
-    return off(receiving.received(*args, logs), want) / float(want.abs().max())
+    want = ragged_attention.received(*args)
+    return off(ragged_attention.received(*args, logs), want) / float(want.abs().max())
 
 
 def main():
@@ -48,7 +49,7 @@ def main():
     for name, case in CASES.items():
         parts = draw(rng, **case)
         want = attention.read(*parts)
-        found[name] = off(ragged.read(*parts).float(), want.float())
+        found[name] = off(ragged_attention.read(*parts).float(), want.float())
         found[f"{name}, received"] = received(*parts)
     found["known"] = known(*draw(rng, longest=0, G=3, L=40, R=40))
     print(json.dumps(found))

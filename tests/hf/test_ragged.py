@@ -233,7 +233,7 @@ def test_on_a_gpu_decoding_weighs_slots_as_their_tokens(seed, text, size):
 @pytest.mark.parametrize("odd", ["mask", "lengths", "values", "query"])
 def test_shapes_that_do_not_fit_are_refused_before_a_kernel_reads_beyond_them(rng, odd):
     pytest.importorskip("triton")
-    from distinctkv.hf import ragged
+    from distinctkv.kernels import ragged_attention
 
     query, keys, values, real, slots, scaling, cap = draw(rng)
     if odd == "mask":
@@ -245,4 +245,4 @@ def test_shapes_that_do_not_fit_are_refused_before_a_kernel_reads_beyond_them(rn
     if odd == "query":
         query = query[:1]
     with pytest.raises(ValueError, match=r"a mask \(B, R\) and lengths \(B, H\) must fit"):
-        ragged.read(query, keys, values, real, slots, scaling, cap)
+        ragged_attention.read(query, keys, values, real, slots, scaling, cap)

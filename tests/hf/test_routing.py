@@ -35,7 +35,7 @@ def test_interpreted_kernels_do_as_torch_does(seed):
 @pytest.mark.parametrize("width", [64, 128, 256, 512])
 @pytest.mark.parametrize("n_tokens", [16, 8192])
 def test_what_a_block_needs_lies_beside_the_processors(width, n_tokens):
-    from distinctkv.hf.routing import cut
+    from distinctkv.kernels.features import cut
 
     for most in (128, 64):
         how = cut(n_tokens, width, most)

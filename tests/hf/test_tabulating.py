@@ -52,15 +52,13 @@ def slots_of(draw, lengths, D, C, kind=torch.float32):
     [(64, 64, torch.bfloat16), (128, 128, torch.bfloat16), (80, 40, torch.float32)],
 )
 def test_features_are_those_of_float64(draw, D, C, kind):
-    from distinctkv.hf import tabulating
+    from distinctkv.kernels import features
 
     rotary = Rotary(SimpleNamespace(inv_freq=1e4 ** -torch.linspace(0, 1, D // 2).cuda()))
     rows = slots_of(draw, torch.tensor([[700, 130]]), D, C, kind)
     scale = Scale(draw(2, D, D).tril(), 1 + draw(2).abs())
     there = rows.there()
-    table, wrong = tabulating.tabulate(
-        tabulating.Rows(rows, there), None, scale, rotary, horizon=None
-    )
+    table, wrong = features.tabulate(features.Rows(rows, there), None, scale, rotary, horizon=None)
     # As the model rounds it: a position times a frequency in float32.
     angle = (rows.positions.float()[:, None] * rotary.frequencies).double()
     first, second = rows.keys.double().chunk(2, 1)
@@ -81,12 +79,12 @@ def test_features_are_those_of_float64(draw, D, C, kind):
 
 @pytest.mark.parametrize(("D", "kind"), [(64, torch.float32), (128, torch.bfloat16)])
 def test_moments_of_queries_and_squares_of_values_are_those_of_float64(draw, D, kind):
-    from distinctkv.hf import gathering
+    from distinctkv.kernels import reductions
 
     L = 1100
     queries, values = draw(2, 2, 6, L, D).to(kind), draw(2, 2, 2, L, 40).to(kind)
     angles, real = 100 * draw(2, L, D // 2), draw(2, L) < 1.0
-    got = gathering.sums([*queries], [*values], angles.cos(), angles.sin(), real)
+    got = reductions.sums([*queries], [*values], angles.cos(), angles.sin(), real)
     there = real[:, None, :, None]
     plain = turned(queries, angles[:, None].expand(2, 2, 6, L, D // 2)) * there
     moments = (plain.mT @ plain).view(2, 2, 2, 3, D, D).mean(3)

@@ -13,18 +13,12 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from distinctkv.nn.kernels.attend import attend_first, attend_mass
-from distinctkv.nn.kernels.commit import commit
-from distinctkv.nn.kernels.concluding import conclude, look_back
-from distinctkv.nn.kernels.halves import prepare, refine
-from distinctkv.nn.kernels.law import measure, recheck
-from distinctkv.nn.kernels.laying import lay_out
-from distinctkv.nn.kernels.nearest import again, nearest
-from distinctkv.nn.kernels.pairs import pairs
-from distinctkv.nn.kernels.probe import probe
-from distinctkv.nn.kernels.settle import append, settle
-from distinctkv.nn.kernels.sieve import line_up, sieve
-from distinctkv.nn.kernels.slots import absorb, plant, refresh
+from distinctkv.kernels.allocate import conclude, lay_out, look_back
+from distinctkv.kernels.fp16_split import prepare, refine
+from distinctkv.kernels.independent_set import append, pairs, settle
+from distinctkv.kernels.nearest import again, line_up, measure, nearest, recheck, sieve
+from distinctkv.kernels.slot_decode import commit, probe
+from distinctkv.kernels.slot_prefill import absorb, attend_first, attend_mass, plant, refresh
 
 POINTERS = {"p": "fp32", "d": "fp64", "h": "fp16", "b": "bf16", "c": "i8", "w": "i32", "q": "i64"}
 NUMBERS = {"I": "i32", "F": "fp32"}

@@ -15,10 +15,11 @@ from itertools import product
 import numpy as np
 import torch
 
+from distinctkv.kernels import allocate as kernel
+from distinctkv.kernels import slot_decode, slot_prefill
 from distinctkv.nn import allocation as allocations
 from distinctkv.nn import leaders, slot_attention
 from distinctkv.nn.functional import SlotState, allocate, read, step, unit, write
-from distinctkv.nn.kernels import allocating, reading, stepping
 from distinctkv.nn.leaders import squared
 from tests.nn.cases import KINDS, rows
 
@@ -60,9 +61,9 @@ def allocation(kind, rng):
         slots, n_slots = keys(kind, rng, N, 8, 0.3), torch.tensor([rng.integers(0, 8), 0])
         slots[torch.arange(8) >= n_slots[:, None]] = float("nan")
     capacity = int(rng.choice([L + 8, 10]))
-    how = allocating.Cut(64, block=16, tile=16, parts=int(rng.integers(1, 3)), settle=32)
-    room = allocating.Room(slots, n_slots, capacity)
-    run = allocating.Run(drawn, tau, valid, room, how)
+    how = kernel.Cut(64, block=16, tile=16, parts=int(rng.integers(1, 3)), settle=32)
+    room = kernel.Room(slots, n_slots, capacity)
+    run = kernel.Run(drawn, tau, valid, room, how)
     got = run.leads(), run.nearest().long(), run.lost.long(), run.novelty()
     lead, nearest, novelty, lost = leaders.allocate(
         drawn, tau, valid, None, slots, n_slots, capacity, 32
@@ -105,20 +106,20 @@ def batch(rng, B, L, H, G):
 
 def reads(rng):
     """How far the two reads are from those in torch, with padding and grouped heads."""
-    reading.BLOCK, reading.TILE, reading.CHUNK = 16, 16, 32
+    slot_prefill.BLOCK, slot_prefill.TILE, slot_prefill.CHUNK = 16, 16, 32
     q, k, v, mask = batch(rng, 2, 50, 1, 2)
     found = allocate(k, 0.3, mask=mask)
     told = found.streams()
     first = read(q, k, v, found, scale=0.25, mode="distinct", value="first")
     return [
-        off(reading.read_mass(q, k, v, *told, 0.25), read(q, k, v, found, scale=0.25)),
-        off(reading.read_first(q, k, v, *told, 0.25), first),
+        off(slot_prefill.read_mass(q, k, v, *told, 0.25), read(q, k, v, found, scale=0.25)),
+        off(slot_prefill.read_first(q, k, v, *told, 0.25), first),
     ]
 
 
 def strange(rng):
     """How far kernels that meet refused tokens are from those that find padding there."""
-    reading.BLOCK, reading.TILE, reading.CHUNK = 16, 16, 32
+    slot_prefill.BLOCK, slot_prefill.TILE, slot_prefill.CHUNK = 16, 16, 32
     q, k, v, mask = batch(rng, 1, 50, 1, 2)
     told = allocate(k, 0.3, mask=mask).streams()
     k[~mask], v[~mask], q[~mask] = (torch.nan,) * 3
@@ -126,7 +127,7 @@ def strange(rng):
     slot = odd.assigned()[1]
     pairs = [
         (kernel(q, k, v, slot, odd.visible, 0.25), kernel(q, k, v, *told, 0.25))
-        for kernel in (reading.read_mass, reading.read_first)
+        for kernel in (slot_prefill.read_mass, slot_prefill.read_first)
     ]
     return [int((slot != told[0]).sum()), *(off(*pair) for pair in pairs)]
 
@@ -138,7 +139,7 @@ def held(k):
 
 def dispatched(rng):
     """How far `read` is from itself when it goes to the kernels, which it must, in 16 bits."""
-    reading.BLOCK, reading.TILE, reading.CHUNK = 16, 16, 32
+    slot_prefill.BLOCK, slot_prefill.TILE, slot_prefill.CHUNK = 16, 16, 32
     q, k, v, mask = (x.half() if x.is_floating_point() else x for x in batch(rng, 1, 50, 1, 2))
     asked, gaps = [], []
     for words in ({}, {"mode": "distinct", "value": "first"}):
@@ -159,7 +160,7 @@ def dispatched(rng):
 
 def steps(mode, value, rng, shut=0):
     """How far a decoded stream, and the slots it leaves, are from those in torch."""
-    stepping.TILE = 16
+    slot_decode.TILE = 16
     q, k, v, mask = batch(rng, 1, 10, 1, 2)
     gate = torch.tensor(-rng.random((1, 10, 1)))
     gate[:, :shut] = -torch.inf
@@ -172,7 +173,7 @@ def steps(mode, value, rng, shut=0):
         now = [x[:, t : t + 1] for x in (q, k, v)]
         words |= {"log_gate": gate[:, t : t + 1], "mask": mask[:, t : t + 1]}
         want = step(*now, states[0], 0.3, **words)[0]
-        worst = max(worst, off(stepping.step(*now, states[1], tau, **words), want))
+        worst = max(worst, off(slot_decode.step(*now, states[1], tau, **words), want))
     used = states[0].used
     for a, b in zip(states[0][:4], states[1][:4], strict=True):
         worst = max(worst, off(a[used], b[used]))
@@ -199,7 +200,7 @@ def refused(rng):
     state, tau = SlotState.empty(k, v, 4), torch.full((1, 1), 0.3, dtype=torch.float64)
     for t in range(6):
         now, words = [x[:, t : t + 1] for x in (q, k, v)], {"log_gate": gate[:, t : t + 1]}
-        out = stepping.step(*now, state, tau, **words)
+        out = slot_decode.step(*now, state, tau, **words)
     held = float(state.values.abs().max() + state.weights.max())
     counted = [int(state.refused), int(state.seen), int(state.n_slots), float(out.abs().max())]
     return [*counted, held < torch.inf]

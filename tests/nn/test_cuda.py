@@ -72,13 +72,15 @@ def test_nothing_waits_for_the_device(batch):
 @pytest.fixture
 def reached(monkeypatch):
     """Which read kernels were run, by name."""
-    from distinctkv.nn.kernels import reading
+    from distinctkv.kernels import slot_prefill
 
     names = []
     for name in ("read_mass", "read_first"):
-        kernel = getattr(reading, name)
+        kernel = getattr(slot_prefill, name)
         monkeypatch.setattr(
-            reading, name, lambda *a, kernel=kernel, name=name: names.append(name) or kernel(*a)
+            slot_prefill,
+            name,
+            lambda *a, kernel=kernel, name=name: names.append(name) or kernel(*a),
         )
     return names
 

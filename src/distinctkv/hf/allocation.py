@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..nn.kernels.bounds import OFF, TIE, placed
+from ..kernels.limits import OFF, TIE, placed
 from ..nn.leaders import leaders, product_type
 
 # Tokens that are settled together: few on a CPU, where work counts; on others, waiting does.
@@ -72,7 +72,7 @@ def router(
 ) -> Callable[[float | Tensor], Allocation]:
     """`allocate` for one reach after another, so many times: what they share is done once."""
     if tokens.is_cuda and tokens.shape[2] <= WIDEST and _there():
-        from .routing import Table
+        from ..kernels.features import Table
 
         # Kernels start on the device that is current, whatever they are given.
         with torch.cuda.device(tokens.device):

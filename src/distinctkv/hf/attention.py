@@ -146,10 +146,10 @@ def read(
     a GPU one kernel takes them all, elsewhere each goes by itself.
     """
     if takes(query, keys, values, slots):
-        from . import ragged
+        from ..kernels import ragged_attention
 
         with torch.cuda.device(query.device):
-            return ragged.read(query, keys, values, real, slots, scaling, cap)
+            return ragged_attention.read(query, keys, values, real, slots, scaling, cap)
     return read_by_head(query, keys, values, real, slots, scaling, cap)
 
 

@@ -27,12 +27,12 @@ def compare(
     """
     scale, rotary = group.scale(), group.layers[0].rotary
     if featured(group.layers[0]):
-        from . import tabulating
+        from ..kernels import features
 
-        rows = tabulating.Rows(tokens, present)
-        held = None if joinable is None else tabulating.Rows(group.held, joinable)
+        rows = features.Rows(tokens, present)
+        held = None if joinable is None else features.Rows(group.held, joinable)
         with torch.cuda.device(present.device):
-            table, wrong = tabulating.tabulate(rows, held, scale, rotary, group.horizon)
+            table, wrong = features.tabulate(rows, held, scale, rotary, group.horizon)
 
         def route(reach: Tensor) -> Allocation:
             with torch.cuda.device(present.device):

@@ -36,10 +36,10 @@ def received(
     B, H, R, _ = keys.shape
     G, L = query.shape[1] // H, query.shape[2]
     if takes(query, keys, keys, slots):
-        from . import receiving
+        from ..kernels import ragged_attention
 
         with torch.cuda.device(query.device):
-            return receiving.received(query, keys, real, seen, slots, scaling, cap, logs)
+            return ragged_attention.received(query, keys, real, seen, slots, scaling, cap, logs)
     got = torch.zeros(B, H, R, dtype=torch.float32, device=query.device)
     added = bias(slots.counts, cap)
     for b, heads in enumerate(slots.segments()):

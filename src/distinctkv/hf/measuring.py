@@ -90,12 +90,12 @@ def _moments(
 ) -> Moments:
     """Of the queries of each layer, turned back, and its values; layers in front."""
     if queries[0].is_cuda and find_spec("triton") is not None:
-        from . import gathering
+        from ..kernels import reductions
 
         cos, sin = rotary.query_turns(positions)
-        if gathering.takes(queries[0], cos):
+        if reductions.takes(queries[0], cos):
             with torch.cuda.device(real.device):
-                moments, squares = gathering.sums(queries, values, cos, sin, real)
+                moments, squares = reductions.sums(queries, values, cos, sin, real)
             return Moments.of_sums(moments, squares, real, scaling)
     each = _products(queries, rotary, positions, real)
     return Moments.of(each, torch.stack(values), real, scaling)

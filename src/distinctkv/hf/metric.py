@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from .. import snapshot
-from ..nn.kernels.bounds import BLOCK
+from ..kernels.limits import BLOCK
 from ..nn.leaders import product_type
 from .anatomy import Anatomy, same_model
 from .errors import WrongModelError

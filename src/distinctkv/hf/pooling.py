@@ -45,7 +45,7 @@ def pool(parts: Sequence[Part], lengths: Tensor) -> Slots:
     made = Slots(keys, sums, counts, positions, **extra, lengths=lengths)
     for part in parts if total else ():
         if kernels:
-            from .pouring import pour
+            from ..kernels.reductions import pour
 
             with torch.cuda.device(like.keys.device):
                 pour(*part, made)

@@ -105,7 +105,7 @@ class Rotary(Belonging):
     @staticmethod
     def _back(keys: Tensor, cos: Tensor, sin: Tensor, real: Tensor | None) -> Tensor:
         if keys.is_cuda and find_spec("triton") is not None:
-            from .turning import unturn
+            from ..kernels.rotary import unturn
 
             with torch.cuda.device(keys.device):
                 return unturn(keys, cos, sin, real)

@@ -104,12 +104,12 @@ def _picked(weights: list[Tensor]) -> Tensor:
     """Numbers of weights of one type in one place, (parameters, NUMBERS)."""
     device = weights[0].device
     if device.type == "cuda" and find_spec("triton") is not None:
-        from . import picking
+        from ..kernels import fingerprint
 
-        if all(map(picking.takes, weights)):
+        if all(map(fingerprint.takes, weights)):
             marks = tuple((weight.data_ptr(), weight.numel()) for weight in weights)
             with torch.cuda.device(device):
-                return picking.pick(*_table(marks, device), weights[0].dtype)
+                return fingerprint.pick(*_table(marks, device), weights[0].dtype)
     picked = [_bits(one).take(_picks(one.numel(), device)) for one in weights]
     return torch.stack(picked)
 

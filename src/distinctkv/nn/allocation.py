@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
+from ..kernels.limits import LENGTHS
 from . import leaders
-from .kernels.bounds import LENGTHS
 from .slot_state import SlotState, check_inputs, least, packed, reads_without_sync, taus
 
 if TYPE_CHECKING:
-    from .kernels.allocating import Run
-    from .kernels.laying import Laid
+    from ..kernels.allocate import Laid, Run
 
 
 # B batch, L tokens, H heads, S slots, N = B * H streams
@@ -191,8 +190,8 @@ def _allocate_by_kernels(
     ``chunk`` is for that engine; this one cuts as suits the device. Packed sequences, float64
     keys and odd key sizes are left to it.
     """
-    from .kernels.allocating import Room, Run
-    from .kernels.bounds import WIDTHS
+    from ..kernels.allocate import Room, Run
+    from ..kernels.limits import WIDTHS
 
     if sequence is not None or rows.dtype != torch.float32 or rows.shape[2] not in WIDTHS:
         return leaders.allocate(rows, tau, valid, sequence, slots, n_slots, capacity, chunk)
@@ -237,9 +236,8 @@ def begin(
     """
     if choose(impl, keys.device) is leaders.allocate:
         return None
-    from .kernels.allocating import Room, Run
-    from .kernels.bounds import WIDTHS
-    from .kernels.laying import laid_out
+    from ..kernels.allocate import Room, Run, laid_out
+    from ..kernels.limits import WIDTHS
 
     if keys.dtype == torch.float64 or keys.shape[3] not in WIDTHS:
         return None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .kernels.bounds import FURTHEST
+from ..kernels.limits import FURTHEST
 
 
 def squared(a: Tensor, b: Tensor) -> Tensor:

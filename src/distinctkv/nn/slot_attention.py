@@ -317,13 +317,13 @@ def read_by_kernels(
     trained = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
     if trained or torch.compiler.is_compiling() or not _there(q):
         return None
-    from .kernels import bounds, reading
+    from ..kernels import limits, slot_prefill
 
     # Autocast rounds what goes to plain attention, and no other read.
     kind = _kind(q, k, v, rounded=mode == "mass" and allocation.mask is None)
-    if kind is None or not {q.shape[3], v.shape[3]} <= set(bounds.WIDTHS):
+    if kind is None or not {q.shape[3], v.shape[3]} <= set(limits.WIDTHS):
         return None
-    kernel = reading.read_mass if mode == "mass" else reading.read_first
+    kernel = slot_prefill.read_mass if mode == "mass" else slot_prefill.read_first
     out = kernel(q.to(kind), k.to(kind), v.to(kind), *allocation.streams(), scale)
     return out.detach().to(v.dtype)
 

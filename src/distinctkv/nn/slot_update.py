@@ -197,12 +197,12 @@ def step(
     check(mode, value, "token", q, k, v, log_gate, scale)
     log_gate = audible(log_gate)
     if k.shape[1] == 1 and _fused(q, k, v, state, impl):
-        check_inputs(k, tau, state, mask, None, 1, None)
-        from .kernels import stepping as kernel
+        from ..kernels import slot_decode
 
+        check_inputs(k, tau, state, mask, None, 1, None)
         if begin is not None:
             begin()
-        out = kernel.step(
+        out = slot_decode.step(
             q, k, v, state, taus(tau, k),
             mode=mode, value=value, scale=scale, log_gate=log_gate, mask=mask,
         )  # fmt: skip
@@ -229,7 +229,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, state: SlotState, impl: Impl) -> boo
         return False
     if find_spec("triton") is None:
         return False
-    from .kernels.stepping import fits
+    from ..kernels.slot_decode import fits
 
     return fits(v, state)
 

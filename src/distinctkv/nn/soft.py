@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
-from .kernels.bounds import FURTHEST, LENGTHS
+from ..kernels.limits import FURTHEST, LENGTHS
 from .leaders import error, halves
 from .mixer import check_whole
 from .slot_state import check_mask, reads_without_sync

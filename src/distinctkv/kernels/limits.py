@@ -1,6 +1,6 @@
-"""What the kernels take, and how wrong their arithmetic can be: what it may decide alone.
+"""What the kernels take, and how wrong their arithmetic can be: what they may decide alone.
 
-For rows that stray from length one the kernels add what `halves.prepare` found.
+The torch references share these numbers.
 """
 
 from __future__ import annotations

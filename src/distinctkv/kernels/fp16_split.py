@@ -1,12 +1,15 @@
-"""Keys as sums of float16 rows: what the matrix units read, to 11 bits or to 22."""
+"""Float32 rows as two float16 halves, and products of them that are true to 22 bits."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
 
 # N streams, L tokens, S room for slots, D key size, R tokens of a block, T slots of a tile
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
 
-import triton
-import triton.language as tl
 
 NOTHING = tl.constexpr(-4.0)  # less than any similarity
 

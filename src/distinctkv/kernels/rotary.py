@@ -1,14 +1,19 @@
-"""`rotary.Rotary.unrotate` on CUDA: every number is read once and written once."""
+"""Keys before their rotation: every number is read once and written once."""
 
 # M tokens of all heads, D key size, R rotated part of D, P tokens whose turns are known
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
 
+from __future__ import annotations
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+# M tokens of all heads, D key size, R rotated part of D, P tokens whose turns are known
+
 
 ROWS = 64
 

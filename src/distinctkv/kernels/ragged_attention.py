@@ -1,14 +1,8 @@
-"""`importance.received` in Triton: attention that tokens get, and no matrix of all pairs in memory.
+"""Attention over ragged slots and the window, and the attention that each token receives."""
 
-Twice over the logits: first the logarithm of each query's sum, unless the read of a whole text has
-given it (`flashing`), then each token's column of shares.
-Tiles that a block of queries sees whole are most of them, and go without a mask. As in `ragged`,
-the work of a head is dealt to parts, the queries that share a head of keys share its loads, and
-nothing waits for the device.
-"""
-
-# B streams, H key-value heads, N = B H, G query heads of each, L queries, R tokens outside
-# D key size, W the same up to a power of two, M rows of queries, T columns of a tile, P parts
+# B sequences, H key-value heads, N = B H, G query heads of each, L queries, R tokens outside
+# D key size, E value size, W and V the same up to a power of two, M rows of queries, T columns of
+# a tile, P parts
 
 # ruff: noqa: ANN001, ANN202
 # mypy: ignore-errors
@@ -24,10 +18,245 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .ragged import ALL, _parts, _rows, _width
-
 if TYPE_CHECKING:
-    from .slots import Slots
+    from ..hf.slots import Slots
+
+
+# B streams, H key-value heads, N = B H, G query heads of each, L queries, R tokens outside
+# D key size, E value size, W and V the same up to a power of two, M rows of queries, T columns of
+# a tile, P parts
+
+
+WAVES = 4  # programs for each processor of the device
+MOST = 64  # parts of a head
+WARPS = 4
+ALL = 2.0**31  # no cap: more than any count
+
+
+def read(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    real: Tensor,
+    slots: Slots,
+    scaling: float,
+    cap: float | None,
+) -> Tensor:
+    """What `attention.read` gives, (B, H G, L, E), laid out so that heads come after queries."""
+    B, H, R, D = keys.shape
+    L, E = query.shape[2], values.shape[3]
+    G = query.shape[1] // H
+    _check(query, keys, values, real, slots)
+    N, n_rows, wide = B * H, G * L, max(D, E) > 128
+    query = query if query.stride(3) == 1 else query.contiguous()
+    out = values.new_empty(B, L, H * G, E)
+    M = min(max(triton.next_power_of_2(n_rows), 16), 16 if wide else 64)
+    T = 64 if max(D, E) * query.element_size() <= 256 else 32
+    blocks = triton.cdiv(n_rows, M)
+    P = _parts(N * blocks, triton.cdiv(len(slots), N * T) + triton.cdiv(R, T), query.device)
+    # Of one part nothing is joined, and these are not touched.
+    shares = [out] * 3
+    if P > 1:
+        shares = [query.new_empty(n, dtype=torch.float32) for n in (N * n_rows * P,) * 2]
+        shares.append(query.new_empty(N * n_rows * P * E, dtype=torch.float32))
+    sizes = {"G": G, "E": E, "V": _width(E), "P": P}
+    _share[(P, N, blocks)](
+        query, slots.keys, slots.values, slots.counts, slots.bounds(),
+        keys.contiguous(), values.contiguous(), real.contiguous().view(torch.uint8), *shares, out,
+        scaling * log2(e), ALL if cap is None else float(cap), H, L, R, *query.stride()[:3],
+        **sizes, D=D, W=_width(D), M=M, T=T, STAGES=3 if query.element_size() == 2 else 2,
+        num_warps=WARPS,
+    )  # fmt: skip
+    if P > 1:
+        _join[(N * n_rows,)](*shares, out, H, L, **sizes, num_warps=1)
+    return out.transpose(1, 2)
+
+
+def _check(query: Tensor, keys: Tensor, values: Tensor, real: Tensor, slots: Slots) -> None:
+    """Refuse shapes that do not fit, for a kernel would read beyond them; looks at no number."""
+    B, H, R, D = keys.shape
+    fits = (
+        query.dim() == 4
+        and (query.shape[0], query.shape[1] % H, query.shape[3]) == (B, 0, D)
+        and query.shape[2] <= R
+        and (values.shape[:3], real.shape, slots.lengths.shape) == ((B, H, R), (B, R), (B, H))
+        and (slots.keys.shape[1], slots.values.shape[1]) == (D, values.shape[3])
+        and len(slots.keys) == len(slots.values) == len(slots.counts)
+    )
+    if not fits:
+        shapes = [tuple(part.shape) for part in (query, keys, values, real, slots.lengths)]
+        raise ValueError(
+            "queries (B, H G, L, D), keys (B, H, R, D), values (B, H, R, E), a mask (B, R) and "
+            f"lengths (B, H) must fit each other, got {shapes}; the window is all R columns"
+        )
+
+
+def _width(size: int) -> int:
+    """The least power of two that matrix units take and that has room."""
+    return int(max(triton.next_power_of_2(size), 16))
+
+
+def _parts(programs: int, tiles: int, device: torch.device) -> int:
+    """How many programs share the tiles of a head: enough to fill the device, a power of two.
+
+    ``tiles`` is what a head has in the mean.
+    """
+    wanted = max(1, WAVES * _processors(device) // programs)
+    return 1 << (min(MOST, wanted, tiles).bit_length() - 1)
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    """Multiprocessors of a device; elsewhere, for tests, as if there were four."""
+    if device.type != "cuda":
+        return 4
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+@triton.jit
+def _rows(pointer, at, there, D: tl.constexpr, W: tl.constexpr):
+    """Rows of D numbers that begin at some places, 0 where there is nothing."""
+    d = tl.arange(0, W)[None, :]
+    inside = there[:, None]
+    if D < W:
+        inside = inside & (d < D)
+    return tl.load(pointer + at[:, None] + d, mask=inside, other=0.0)
+
+
+@triton.jit
+def _soften(logits, values, top, total, mean):
+    """One more tile of a softmax in base two, and of the values it weighs."""
+    higher = tl.maximum(top, tl.max(logits, 1))
+    # A row that has seen nothing yet has no top to measure from.
+    base = tl.where(higher == float("-inf"), 0.0, higher)
+    power = tl.exp2(logits - base[:, None])
+    fade = tl.exp2(top - base)
+    total = total * fade + tl.sum(power, 1)
+    mean = tl.dot(power.to(values.dtype), values, mean * fade[:, None], input_precision="ieee")
+    return higher, total, mean
+
+
+# What changes from token to token, or from layer to layer, must not make a kernel of its own.
+@triton.jit(
+    do_not_specialize=["L", "R"], do_not_specialize_on_alignment=["counts", "bounds", "real"]
+)
+def _share(
+    queries,  # (B, H G, L, D)
+    slots,  # (slots of all heads, D)
+    means,  # (slots of all heads, E)
+    counts,  # (slots of all heads,) int32
+    bounds,  # (N + 1,) int32: where the slots of each head begin
+    keys,  # (N, R, D): the window
+    values,  # (N, R, E)
+    real,  # (B, R) uint8
+    tops,  # (N, L G, P)
+    totals,  # (N, L G, P)
+    shares,  # (N, L G, P, E)
+    out,  # (B, L, H G, E)
+    scale,  # of logits, in base two
+    cap,
+    H,
+    L,
+    R,
+    query_batch,
+    query_head,
+    query_token,
+    G: tl.constexpr,
+    E: tl.constexpr,
+    V: tl.constexpr,
+    P: tl.constexpr,
+    D: tl.constexpr,
+    W: tl.constexpr,
+    M: tl.constexpr,
+    T: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Softmax of a block of queries over some of the tiles of their head; grid (P, N, blocks)."""
+    part, stream, block = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    batch, head = stream // H, stream % H
+    # The heads of a group stand side by side, token by token.
+    row = block * M + tl.arange(0, M)
+    token, asked = row // G, row < G * L
+    at = batch.to(tl.int64) * query_batch + token.to(tl.int64) * query_token
+    query = _rows(queries, at + (head * G + row % G) * query_head, asked, D, W)
+    begin = tl.load(bounds + stream)
+    n_slots = tl.load(bounds + stream + 1) - begin
+    end = tl.minimum(R, R - L + ((block + 1) * M - 1) // G + 1)  # what the last of them sees
+    before = tl.cdiv(n_slots, T)
+    tiles = before + tl.cdiv(end, T)
+    share = tl.cdiv(tiles, P)
+    first = part * share
+    last = tl.minimum(first + share, tiles)
+    column = tl.arange(0, T)
+    top = tl.full((M,), float("-inf"), tl.float32)
+    total = tl.zeros((M,), tl.float32)
+    mean = tl.zeros((M, V), tl.float32)
+    for tile in tl.range(first, tl.minimum(last, before), num_stages=STAGES):
+        slot = tile * T + column
+        used = slot < n_slots
+        place = begin.to(tl.int64) + slot
+        key = _rows(slots, place * D, used, D, W)
+        count = tl.load(counts + place, mask=used, other=1).to(tl.float32)
+        bias = tl.log2(tl.minimum(tl.maximum(count, 1.0), cap))
+        logits = tl.dot(query, key.T, input_precision="ieee") * scale + bias[None, :]
+        logits = tl.where(used[None, :], logits, float("-inf"))
+        value = _rows(means, place * E, used, E, V)
+        top, total, mean = _soften(logits, value, top, total, mean)
+    for tile in tl.range(tl.maximum(first, before), last, num_stages=STAGES):
+        seat = (tile - before) * T + column
+        used = seat < R
+        place = stream.to(tl.int64) * R + seat
+        key = _rows(keys, place * D, used, D, W)
+        text = tl.load(real + batch.to(tl.int64) * R + seat, mask=used, other=0) != 0
+        own = (R - L + token)[:, None]
+        seen = ((seat[None, :] <= own) & text[None, :]) | (seat[None, :] == own)
+        logits = tl.dot(query, key.T, input_precision="ieee") * scale
+        logits = tl.where(seen & used[None, :], logits, float("-inf"))
+        value = _rows(values, place * E, used, E, V)
+        top, total, mean = _soften(logits, value, top, total, mean)
+    e = tl.arange(0, V)[None, :]
+    inside = asked[:, None] & (e < E)
+    if P == 1:
+        to = (batch.to(tl.int64) * L + token) * H * G + head * G + row % G
+        mean = mean / tl.where(asked, total, 1.0)[:, None]
+        tl.store(out + to[:, None] * E + e, mean.to(out.dtype.element_ty), mask=inside)
+    else:
+        to = (stream.to(tl.int64) * G * L + row) * P + part
+        tl.store(tops + to, top, mask=asked)
+        tl.store(totals + to, total, mask=asked)
+        tl.store(shares + to[:, None] * E + e, mean, mask=inside)
+
+
+@triton.jit(do_not_specialize=["L"])
+def _join(
+    tops,
+    totals,
+    shares,
+    out,
+    H,
+    L,
+    G: tl.constexpr,
+    E: tl.constexpr,
+    V: tl.constexpr,
+    P: tl.constexpr,
+):
+    """Parts of a softmax made whole; grid (N L G,)."""
+    program = tl.program_id(0).to(tl.int64)
+    stream, row = program // (G * L), program % (G * L)
+    part, e = tl.arange(0, P), tl.arange(0, V)
+    top = tl.load(tops + program * P + part)
+    power = tl.exp2(top - tl.max(top, 0))
+    total = tl.sum(power * tl.load(totals + program * P + part), 0)
+    at = (program * P + part)[:, None] * E + e[None, :]
+    share = tl.load(shares + at, mask=(e < E)[None, :], other=0.0)
+    mean = tl.sum(power[:, None] * share, 0) / total
+    to = ((stream // H) * L + row // G) * H * G + (stream % H) * G + row % G
+    tl.store(out + to * E + e, mean.to(out.dtype.element_ty), mask=e < E)
+
+
+# B streams, H key-value heads, N = B H, G query heads of each, L queries, R tokens outside
+# D key size, W the same up to a power of two, M rows of queries, T columns of a tile, P parts
+
 
 NARROW = (128, 64, 4)  # rows, columns and warps for keys of up to 64 numbers of 16 bits
 

@@ -1,14 +1,17 @@
-"""Numbers of many parameters in one launch: a part of `weights.look` on CUDA."""
-
-# M parameters, N numbers of each
+"""A sample of many tensors in one launch, for the fingerprint of a model."""
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
+
+from __future__ import annotations
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+# M parameters, N numbers of each
+
 
 KINDS = {torch.float32: tl.int32, torch.bfloat16: tl.int16, torch.float16: tl.int16}
 

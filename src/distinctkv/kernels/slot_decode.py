@@ -1,0 +1,361 @@
+"""One token for each sequence: its slot and its read, in static buffers, fit for a CUDA graph."""
+
+# B sequences, H heads, G queries for each key, N = B H, S room for slots, D key size, E value size
+
+# ruff: noqa: ANN001, ANN201
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from math import e, log2
+from typing import TYPE_CHECKING
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .limits import WIDTHS, single
+from .nearest import closest
+
+if TYPE_CHECKING:
+    from ..nn.slot_state import SlotState
+
+
+# N streams, G queries for each key, S room for slots, D key size, E value size
+# P parts that the slots are dealt to, T slots of a tile
+
+
+@triton.jit
+def loudness(weight, count, MASS: tl.constexpr, MEAN: tl.constexpr):
+    """What a slot's stored value is multiplied by: it is a sum if ``MEAN``."""
+    if MEAN:
+        factor = tl.full(weight.shape, 1.0, tl.float32) if MASS else weight / count
+    else:
+        factor = weight
+    return factor
+
+
+@triton.jit
+def probe(
+    queries,  # (N, G, D)
+    keys,  # (N, D): the token's
+    slots,  # (N, S, D)
+    values,  # (N, S, E) float32
+    weights,  # (N, S) float32
+    sizes,  # (N, S) int32: tokens in each slot
+    counts,  # (N,) int64: slots in use
+    nearest,  # (3, N, P): half squared distance, slot as a number, second best
+    tops,  # (N, G, P)
+    totals,  # (N, G, P)
+    means,  # (N, G, P, E)
+    scales,  # (N, G): of logits, in base two
+    S,
+    P,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    T: tl.constexpr,
+    MASS: tl.constexpr,
+    MEAN: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """The nearest slot of a part, and its share of each read; grid (P, N G)."""
+    part, head = tl.program_id(0), tl.program_id(1)
+    stream = head // G
+    n_slots = tl.load(counts + stream).to(tl.int32)
+    share = tl.cdiv(tl.cdiv(n_slots, T), P) * T
+    first = part * share
+    last = tl.minimum(first + share, n_slots)
+    d, e, column = tl.arange(0, D), tl.arange(0, E), tl.arange(0, T)
+    query = tl.load(queries + head.to(tl.int64) * D + d).to(tl.float32)
+    query = query * tl.load(scales + head)
+    mine = tl.load(keys + stream.to(tl.int64) * D + d).to(tl.float32)
+    best = tl.full((), float("inf"), tl.float32)
+    second = tl.full((), float("inf"), tl.float32)
+    where = tl.full((), -1, tl.int32)
+    top = tl.full((), float("-inf"), tl.float32)
+    total = tl.full((), 0.0, tl.float32)
+    mean = tl.zeros((E,), tl.float32)
+    # Asked for by name: the compiler reads ahead by itself only for matrix products.
+    for start in tl.range(first, last, T, num_stages=STAGES):
+        slot = start + column
+        used = slot < last
+        at = stream.to(tl.int64) * S + slot
+        key = tl.load(slots + at[:, None] * D + d[None, :], mask=used[:, None], other=0.0)
+        key = key.to(tl.float32)
+        gap = key - mine[None, :]
+        far = tl.where(used, tl.sum(gap * gap, 1) / 2, float("inf"))
+        here = tl.min(far, 0)
+        place = tl.min(tl.where(far == here, slot, S), 0)
+        rest = tl.min(tl.where(slot == place, float("inf"), far), 0)
+        second = tl.minimum(tl.minimum(second, rest), tl.maximum(here, best))
+        where = tl.where(here < best, place, where)
+        best = tl.minimum(here, best)
+
+        weight = tl.load(weights + at, mask=used, other=1.0)
+        heard = used & (weight > 0)  # a slot of no weight must not set the scale
+        logits = tl.where(heard, tl.sum(key * query[None, :], 1), float("-inf"))
+        higher = tl.maximum(top, tl.max(logits, 0))
+        base = tl.where(higher == float("-inf"), 0.0, higher)
+        power = tl.exp2(logits - base)
+        fade = tl.exp2(top - base)
+        total = total * fade + tl.sum(power * weight, 0)
+        count = tl.load(sizes + at, mask=used, other=1).to(tl.float32)
+        power = power * loudness(weight, count, MASS, MEAN)
+        value = tl.load(values + at[:, None] * E + e[None, :], mask=used[:, None], other=0.0)
+        mean = mean * fade + tl.sum(value * power[:, None], 0)
+        top = higher
+    if head % G == 0:
+        at = stream * P + part
+        step = tl.num_programs(1) // G * P
+        tl.store(nearest + at, best)
+        tl.store(nearest + step + at, where.to(tl.float32))
+        tl.store(nearest + 2 * step + at, second)
+    tl.store(tops + head * P + part, top)
+    tl.store(totals + head * P + part, total)
+    tl.store(means + (head * P + part) * E + e, mean)
+
+
+# N streams, G queries for each key, S room for slots, D key size, E value size
+# P parts that the slots were dealt to, T slots of a tile
+
+
+SHORT = tl.constexpr(0.81)  # squared lengths of the keys that are taken
+LONG = tl.constexpr(1.21)
+
+
+@triton.jit
+def choose(nearest, step, n_slots, tau, slack, P: tl.constexpr):
+    """Novelty and nearest slot over all parts, and whether float32 leaves a doubt."""
+    part = tl.arange(0, P)
+    halves = tl.load(nearest + part)
+    slots = tl.load(nearest + step + part)
+    half = tl.min(halves, 0)
+    slot = tl.min(tl.where(halves == half, slots, float("inf")), 0)
+    second = tl.min(tl.load(nearest + 2 * step + part), 0)
+    others = tl.min(tl.where((halves == half) & (slots == slot), float("inf"), halves), 0)
+    tie = tl.where(tl.minimum(second, others) - half <= 2 * slack, n_slots, 0)
+    edge = tl.where(tl.abs(half - tau.to(tl.float32)) <= slack, n_slots, 0)
+    return half.to(tl.float64), tl.where(n_slots > 0, slot, 0.0).to(tl.int32), tie + edge
+
+
+@triton.jit
+def taken(mine, new, gate, alive):
+    """1 if the token is real, its key a row of length one, its value and gate finite, else 0."""
+    wide = mine.to(tl.float32)
+    length = tl.sum(wide * wide, 0)
+    live = tl.where(length > SHORT, alive.to(tl.int32), 0)
+    live = tl.where(length < LONG, live, 0)
+    live = tl.where(gate < float("inf"), live, 0)
+    odd = tl.where(tl.abs(new) < float("inf"), 0, 1)
+    return tl.where(tl.sum(odd, 0) == 0, live, 0)
+
+
+@triton.jit
+def written(old, new, gate, opens, MASS: tl.constexpr, MEAN: tl.constexpr, LAST: tl.constexpr):
+    """A slot's value once a token's value is in it."""
+    if MEAN:
+        value = old + (new * gate if MASS else new)
+    else:
+        value = new if LAST else tl.where(opens > 0, new, old)
+    return value
+
+
+@triton.jit
+def joined(query, key, scale, tops, totals, means, weight, more, change, P: tl.constexpr):
+    """A read over all parts (E,), where one slot of ``weight`` has ``more`` of it and of value.
+
+    A slot of no weight must not set the scale; if no slot has any, the read is 0.
+    """
+    E: tl.constexpr = change.shape[0]
+    part = tl.arange(0, P)
+    logit = tl.where(weight > 0, tl.sum(key * query, 0) * scale, float("-inf"))
+    top = tl.load(tops + part)
+    highest = tl.maximum(tl.max(top, 0), logit)
+    highest = tl.where(highest == float("-inf"), 0.0, highest)
+    fade = tl.where(top == float("-inf"), 0.0, tl.exp2(top - highest))
+    power = tl.exp2(logit - highest)
+    total = tl.sum(tl.load(totals + part) * fade, 0) + more * power
+    table = tl.load(means + part[:, None] * E + tl.arange(0, E)[None, :])
+    mean = tl.sum(table * fade[:, None], 0) + change * power
+    return tl.where(total > 0, mean / tl.where(total > 0, total, 1.0), 0.0)
+
+
+@triton.jit
+def commit(
+    queries,  # (N, G, D)
+    keys,  # (N, D): the token's
+    fresh,  # (N, E): the token's value
+    gates,  # (N,): the token's weight
+    alive,  # (N,): 0 for padding
+    slots,  # (N, S, D)
+    values,  # (N, S, E) float32
+    weights,  # (N, S) float32
+    sizes,  # (N, S) int32: tokens in each slot
+    counts,  # (N,) int64: slots in use
+    lost,  # (N,) int64: tokens that found no room
+    seen,  # (N,) int64: tokens written
+    refused,  # (N,) int64: tokens whose keys were no rows of length one, or values not finite
+    taus,  # (N,) float64
+    nearest,  # from `probe`, with the next three
+    tops,
+    totals,
+    means,
+    scales,  # (N, G): of logits, in base two
+    out,  # (N, G, E)
+    slack,
+    S,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    E: tl.constexpr,
+    T: tl.constexpr,
+    P: tl.constexpr,
+    MASS: tl.constexpr,
+    MEAN: tl.constexpr,
+    LAST: tl.constexpr,
+):
+    """Open or merge, and finish the reads; grid (N,)."""
+    stream = tl.program_id(0)
+    d, e = tl.arange(0, D), tl.arange(0, E)
+    base = stream.to(tl.int64) * S
+    n_slots = tl.load(counts + stream).to(tl.int32)
+    tau = tl.load(taus + stream)
+    key = keys + stream.to(tl.int64) * D
+    mine = tl.load(key + d)
+    real = tl.load(alive + stream).to(tl.int32)
+    gate = tl.load(gates + stream)
+    new = tl.load(fresh + stream.to(tl.int64) * E + e).to(tl.float32)
+    live = tl.where(tau == tau, taken(mine, new, gate, real), 0)
+    half, where, doubt = choose(
+        nearest + stream * P, tl.num_programs(0) * P, n_slots, tau, slack, P
+    )
+    if doubt > 0:
+        far, where = closest(key, slots + base * D, 0, n_slots, D, T)
+        half = far / 2
+    novel = tl.where(tl.minimum(half, 2.0) > tau, 1, 0)
+    novel = tl.where(n_slots == 0, 1, novel) * live
+    opens = tl.where(n_slots < S, novel, 0)
+    at = base + tl.where(opens > 0, n_slots, where)
+
+    # The slot as it was, 0 if it is only now opened, and as it is.
+    old = (opens == 0) & (n_slots > 0)
+    weight = tl.load(weights + at, mask=old, other=0.0)
+    count = tl.load(sizes + at, mask=old, other=0)
+    value = tl.load(values + at * E + e, mask=old & (e >= 0), other=0.0)
+    theirs = tl.load(slots + at * D + d, mask=old & (d >= 0), other=0.0)
+    theirs = tl.where(opens > 0, mine, theirs).to(tl.float32)
+    value_now = written(value, new, gate, opens, MASS, MEAN, LAST)
+    weight_now = weight + (gate if MASS else tl.where(opens > 0, gate, 0.0))
+    was = loudness(weight, tl.maximum(count, 1).to(tl.float32), MASS, MEAN)
+    change = value_now * loudness(weight_now, (count + 1).to(tl.float32), MASS, MEAN) - value * was
+
+    for group in tl.static_range(G):
+        head = stream * G + group
+        query = tl.load(queries + head.to(tl.int64) * D + d).to(tl.float32)
+        scale = tl.load(scales + head)
+        parts = head * P
+        here = (tops + parts, totals + parts, means + parts * E)
+        read = joined(query, theirs, scale, *here, weight_now, weight_now - weight, change, P)
+        read = tl.where(live > 0, read, 0.0).to(out.dtype.element_ty)
+        tl.store(out + head.to(tl.int64) * E + e, read)
+
+    tl.store(slots + at * D + d, mine, mask=(opens > 0) & (d >= 0))
+    tl.store(values + at * E + e, value_now, mask=(live > 0) & (e >= 0))
+    tl.store(weights + at, weight_now, mask=live > 0)
+    tl.store(sizes + at, count + 1, mask=live > 0)
+    tl.store(counts + stream, (n_slots + opens).to(tl.int64))
+    tl.store(lost + stream, tl.load(lost + stream) + novel - opens)
+    tl.store(seen + stream, tl.load(seen + stream) + live)
+    tl.store(refused + stream, tl.load(refused + stream) + real - live)
+
+
+# B streams, H heads, G queries for each key, N = B H, S room for slots, D key size, E value size
+
+
+TILE, WARPS, STAGES = 32, 2, 3
+WAVES = 8  # programs for each processor of the device
+
+
+def step(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: SlotState,
+    tau: Tensor,
+    *,
+    mode: str = "mass",
+    value: str = "mean",
+    scale: float | Tensor | None = None,
+    log_gate: Tensor | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Write one token (B, 1, H, D) into ``state``, in place, and read it (B, 1, H G, E).
+
+    ``tau`` (B, H) is float64. The rest, and what comes out, is as `distinctkv.nn.functional.step`
+    has it. Nothing waits for the device, so the call can be captured in a CUDA graph.
+    """
+    B, H, S, D = state.keys.shape
+    E, N = v.shape[3], B * H
+    G = q.shape[2] // H
+    P = parts(N * G, S, q.device)
+    parted = (3 * N * P, N * G * P, N * G * P, N * G * P * E)  # nearest, tops, totals, means
+    out = v.new_empty(B, 1, H * G, E)
+    scales = _scales(scale, D, N, G, q.device)
+    queries, keys, fresh = q.contiguous(), k.to(state.keys.dtype).contiguous(), v.contiguous()
+    slots = (state.keys, state.values, state.weights, state.counts, state.n_slots)
+    joined = (*(torch.empty(n, device=q.device) for n in parted), scales)
+    sizes = {"G": G, "D": D, "E": E, "T": TILE, "MASS": mode == "mass", "MEAN": value == "mean"}
+    probe[(P, N * G)](queries, keys, *slots, *joined, S, P, **sizes, STAGES=STAGES, num_warps=WARPS)
+    commit[(N,)](
+        queries, keys, fresh, _gates(log_gate, N, q.device), _alive(mask, B, H, q.device), *slots,
+        state.overflow, state.seen, state.refused, tau.contiguous(), *joined, out, single(D), S,
+        P=P, LAST=value == "last", **sizes, num_warps=4, enable_fp_fusion=False,
+    )  # fmt: skip
+    return out
+
+
+def fits(v: Tensor, state: SlotState) -> bool:
+    """Whether `step` can take these: sizes that are powers of two, values held in float32.
+
+    >>> from distinctkv.nn.functional import SlotState
+    >>> token = torch.zeros(1, 1, 2, 16)
+    >>> fits(token, SlotState.empty(token, token, capacity=8))
+    True
+    >>> fits(token, SlotState.empty(token[..., :5], token, capacity=8))
+    False
+    """
+    sizes = {state.keys.shape[3], v.shape[3]}
+    return sizes <= set(WIDTHS) and state.values.dtype == torch.float32
+
+
+def parts(n_reads: int, capacity: int, device: torch.device) -> int:
+    """How many programs share the slots of one read: enough to fill the device, a power of two."""
+    if device.type != "cuda":
+        return 2
+    n_processors = torch.cuda.get_device_properties(device).multi_processor_count
+    wanted = max(1, WAVES * n_processors // n_reads)
+    return int(triton.next_power_of_2(min(64, wanted, triton.cdiv(capacity, TILE))))
+
+
+def _scales(scale: float | Tensor | None, D: int, N: int, G: int, device: torch.device) -> Tensor:
+    """1/theta for each read (N, G), in base two."""
+    if scale is None:
+        scale = D**-0.5
+    if isinstance(scale, Tensor):
+        heads = scale.numel()
+        each = scale.to(device, torch.float32).reshape(1, heads).expand(N * G // heads, heads)
+        return (each * log2(e)).contiguous()
+    return torch.full((N, G), scale * log2(e), device=device)
+
+
+def _gates(log_gate: Tensor | None, N: int, device: torch.device) -> Tensor:
+    if log_gate is None:
+        return torch.ones(N, device=device)
+    return log_gate.float().exp().contiguous()
+
+
+def _alive(mask: Tensor | None, B: int, H: int, device: torch.device) -> Tensor:
+    if mask is None:
+        return torch.ones(B * H, dtype=torch.int8, device=device)
+    return mask.reshape(B, 1).expand(B, H).to(torch.int8).contiguous()
