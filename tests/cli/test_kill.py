@@ -14,7 +14,7 @@ from distinctkv.logs import job
 from distinctkv.cli import parse
 job.LINES, job.LINES_PER_SLOT, parse.CHUNK = 400, 0, 1 << 13
 """
-N_LINES, N_KILLS = 40_000, 4
+N_LINES, N_KILLS = 15_000, 4
 
 # The process is struck down, as by SIGKILL, a moment of its own time after some saves: a clock on
 # the wall would let it end first on a busy machine. Nobody handles SIGPROF, so that nothing ends
