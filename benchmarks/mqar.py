@@ -35,7 +35,6 @@ from distinctkv import snapshot
 from distinctkv.nn import HybridLM
 from distinctkv.nn.train import Step
 from reproduction.studies import mqar as study
-from reproduction.studies.device import device
 from reproduction.studies.mqar_models import (
     LARGE,
     NAMES,
@@ -45,6 +44,7 @@ from reproduction.studies.mqar_models import (
     make_model,
     train_model,
 )
+from reproduction.studies.runner import device
 
 from . import mqar_tables
 

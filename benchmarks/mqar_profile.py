@@ -14,7 +14,6 @@ import torch
 from torch.profiler import profile as torch_profile
 
 from distinctkv.nn.train import Captured, Learner
-from reproduction.studies.device import device
 from reproduction.studies.mqar_models import (
     LARGE,
     NAMES,
@@ -24,6 +23,7 @@ from reproduction.studies.mqar_models import (
     make_model,
     set_slots,
 )
+from reproduction.studies.runner import device
 
 from .mqar import varied
 

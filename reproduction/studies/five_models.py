@@ -136,8 +136,8 @@ def draw(rng: np.random.Generator, n_streams: int, device: str) -> Batch:
     keys = rng.permuted(np.tile(np.arange(KEYS), (n_streams, 1)), axis=1)[:, :ITEMS]
     classes = rng.integers(CLASSES, size=(n_streams, ITEMS))
     items = rng.permuted(np.tile(each, (n_streams, 1)), axis=1)
-    asked = rng.integers(ITEMS, size=(n_streams, QUERIES))
-    columns = ((keys, items), (classes, items), (keys, asked), (classes, asked))
+    queried = rng.integers(ITEMS, size=(n_streams, QUERIES))
+    columns = ((keys, items), (classes, items), (keys, queried), (classes, queried))
     return Batch(
         *(torch.from_numpy(np.take_along_axis(of, at, 1)).to(device) for of, at in columns)
     )

@@ -227,12 +227,12 @@ def draw(task: MQARTask, n: int, generator: torch.Generator) -> tuple[Tensor, Te
     values = torch.randint(task.n_values, (n, K), device=place, generator=generator)
     context = shuffled(n_context, n_context) % K
     items = torch.cat([context, shuffled(K, K)], 1)
-    said = values.gather(1, items) + 1 + task.n_keys
+    bound = values.gather(1, items) + 1 + task.n_keys  # the value token of each occurrence
     turn = torch.arange(items.shape[1], device=place)
     first = torch.full_like(names, items.shape[1])
     first = first.scatter_reduce(1, items, turn.expand_as(items), "amin")
-    silent = torch.full_like(said, SILENT)
-    answers = torch.where(first.gather(1, items) == turn, silent, said)
-    shown = torch.where(turn < n_context, said, 0)
+    silent = torch.full_like(bound, SILENT)
+    answers = torch.where(first.gather(1, items) == turn, silent, bound)
+    shown = torch.where(turn < n_context, bound, 0)
     tokens = torch.stack([names.gather(1, items), shown], -1).flatten(1)
     return tokens, torch.stack([answers, silent], -1).flatten(1)
