@@ -70,8 +70,8 @@ def semhash(texts: Sequence[str], stub: Stub, similarity: float, backend: str) -
 def batch(texts: Sequence[str], stub: Stub, similarity: float) -> list[str]:
     """What we keep, all at once."""
     seen = Deduplicator(similarity, encode=stub.encode)
-    verdicts = seen.add_many(texts)
-    return [text for text, verdict in zip(texts, verdicts, strict=True) if verdict]
+    decisions = seen.add_many(texts)
+    return [text for text, decision in zip(texts, decisions, strict=True) if decision]
 
 
 def single(texts: Sequence[str], stub: Stub, similarity: float) -> list[str]:

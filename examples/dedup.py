@@ -30,11 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         parser.error(f"{options.file} cannot be read: {error}")
     for line in lines:
-        verdict = seen.add(line)
-        if verdict.kept:
+        decision = seen.add(line)
+        if decision.kept:
             print(line)
         else:
-            print(f"{verdict.similarity:.2f} like {verdict.record!r}: {line!r}", file=sys.stderr)
+            print(f"{decision.similarity:.2f} like {decision.record!r}: {line!r}", file=sys.stderr)
     print(seen, file=sys.stderr)
 
 

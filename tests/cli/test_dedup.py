@@ -91,7 +91,7 @@ def test_rows_of_csv_are_records(tmp_path, separator):
     assert answer.stdout_bytes.decode() == table(kept, separator)
 
 
-@pytest.mark.parametrize("kind", sorted({*PACKED} - {"UTF-16"}))
+@pytest.mark.parametrize("kind", PACKED)
 def test_compressed_files_are_read_whatever_their_name(tmp_path, kind):
     path = tmp_path / "rows"
     path.write_bytes(PACKED[kind](jsonl(ROWS).encode()))
@@ -221,6 +221,14 @@ def test_input_that_cannot_be_compared_changes_no_output(tmp_path, out, options,
     assert why in answer.stderr
     assert out.read_text() == "what was there"
     assert not (tmp_path / "state").exists()
+
+
+def test_utf16_is_refused_with_the_way_out(tmp_path):
+    path = tmp_path / "lines.txt"
+    path.write_text("one\n", encoding="utf-16")
+    answer = dedup(path)
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert "iconv" in answer.stderr
 
 
 def test_files_of_two_formats_or_other_columns_are_refused(rows, tmp_path, out):

@@ -28,21 +28,21 @@ def cosine(one, other):
     return float(one @ other)
 
 
-def told(verdicts):
-    return [(one.kept, one.number, one.of, one.similarity) for one in verdicts]
+def told(decisions):
+    return [(one.kept, one.number, one.of, one.similarity) for one in decisions]
 
 
 def test_a_repeat_is_dropped_with_its_reason():
     seen = Deduplicator(0.7)
-    verdicts = seen.add_many(DOORS)
-    assert [one.kept for one in verdicts] == [True, False, True, False]
-    assert [one.of for one in verdicts] == [None, 0, None, 0]
-    assert verdicts[1].record == DOORS[0]
-    assert verdicts[3].similarity == 1.0
+    decisions = seen.add_many(DOORS)
+    assert [one.kept for one in decisions] == [True, False, True, False]
+    assert [one.of for one in decisions] == [None, 0, None, 0]
+    assert decisions[1].record == DOORS[0]
+    assert decisions[3].similarity == 1.0
     assert (seen.kept, seen.numbers, seen.counts) == ([DOORS[0], DOORS[2]], [0, 2], [3, 1])
 
 
-def test_a_verdict_is_true_if_the_record_is_kept():
+def test_a_decision_is_true_if_the_record_is_kept():
     seen = Deduplicator(0.7)
     assert [text for text in DOORS if seen.add(text)] == seen.kept
 
@@ -56,9 +56,9 @@ def test_mappings_are_compared_by_their_field():
 
 def test_vectors_are_compared_as_they_are():
     seen = Deduplicator(0.9)
-    verdicts = seen.add_many([[3.0, 0.0], [0, 1], np.array([5.0, 0.1])])
-    assert verdicts[2].of == 0
-    assert verdicts[2].similarity == pytest.approx(cosine([1, 0], [5, 0.1]), abs=1e-6)
+    decisions = seen.add_many([[3.0, 0.0], [0, 1], np.array([5.0, 0.1])])
+    assert decisions[2].of == 0
+    assert decisions[2].similarity == pytest.approx(cosine([1, 0], [5, 0.1]), abs=1e-6)
     assert np.allclose(seen.kept, np.eye(2))
     inner = Deduplicator(0.9, field="v")
     assert [bool(inner.add({"v": row})) for row in ([3.0, 0.0], [0, 1], [5.0, 0.1])] == [1, 1, 0]
@@ -123,8 +123,8 @@ def test_bad_records_may_be_counted_and_passed_over(way):
     seen = Deduplicator(field="v", on_bad="skip")
     records = [record for record, _ in BAD]
     records = [*records[:3], {"v": [1.0, 2.0]}, *records, {"v": [1.0, 2.0]}]
-    verdicts = [*map(seen.add, records)] if way == "add" else seen.add_many(records)
-    assert [one.number for one in verdicts if not one.bad] == [3, len(records) - 1]
+    decisions = [*map(seen.add, records)] if way == "add" else seen.add_many(records)
+    assert [one.number for one in decisions if not one.bad] == [3, len(records) - 1]
     assert (seen.seen, seen.skipped, len(seen)) == (len(records), len(records) - 2, 1)
 
 
@@ -139,7 +139,7 @@ def ragged(texts):
 def test_a_record_that_an_encoder_fails_on_is_a_bad_one(way):
     given = ["fail", "a", "wide", "a" * 50, "fail", "a"]
     if way == "deduplicate":
-        found = deduplicate(given, 0.99, encode=ragged, on_bad="skip").verdicts
+        found = deduplicate(given, 0.99, encode=ragged, on_bad="skip").decisions
     elif way == "detector":
         found = NoveltyDetector(0.99, encode=ragged, on_bad="skip").add_many(given)
     else:
@@ -164,8 +164,8 @@ def test_a_list_with_bad_records_is_parted_if_asked():
     found = deduplicate(given, field="v", on_bad="skip")
     assert found.kept == given[:1]
     assert [one.bad for _, one in found.dropped] == [True, False, True]
-    assert "is empty" in found.verdicts[1].reason
-    assert found.rethreshold(0.5).verdicts[3].reason == found.verdicts[3].reason != ""
+    assert "is empty" in found.decisions[1].reason
+    assert found.rethreshold(0.5).decisions[3].reason == found.decisions[3].reason != ""
     with pytest.raises(RecordError, match="record 1"):
         deduplicate(given, field="v")
 
@@ -204,13 +204,13 @@ def test_one_by_one_is_as_all_at_once(stream, similarity):
 @given(texts, similarities, st.data())
 def test_pieces_make_no_difference(given, similarity, data):
     whole, pieces = Deduplicator(similarity), Deduplicator(similarity)
-    verdicts, start = [], 0
+    decisions, start = [], 0
     for stop in [*data.draw(cuts(len(given))), len(given)]:
         part = given[start:stop]
         single = data.draw(st.booleans())
-        verdicts += map(pieces.add, part) if single else pieces.add_many(part)
+        decisions += map(pieces.add, part) if single else pieces.add_many(part)
         start = stop
-    assert told(verdicts) == told(whole.add_many(given))
+    assert told(decisions) == told(whole.add_many(given))
     assert_same(whole, pieces)
 
 
@@ -226,19 +226,19 @@ def test_many_rows_one_by_one_decide_as_the_cache_does(rng):
     rows = things[rng.integers(0, 700, 3000)] + 0.15 * rng.standard_normal((3000, 24))
     cache, seen = Cache(Concentration.similar(0.9, decay=1.0)), Deduplicator(0.9)
     ids = cache.write(rows)
-    verdicts = [seen.add(row) for row in rows[:1500]] + seen.add_many(rows[1500:2000])
-    verdicts += [seen.add(row) for row in rows[2000:]]
+    decisions = [seen.add(row) for row in rows[:1500]] + seen.add_many(rows[1500:2000])
+    decisions += [seen.add(row) for row in rows[2000:]]
     firsts = cache.slots.first_seen
-    assert [one.number if one.kept else one.of for one in verdicts] == firsts[ids].tolist()
+    assert [one.number if one.kept else one.of for one in decisions] == firsts[ids].tolist()
 
 
 @given(texts, st.sampled_from([1, 3, 10]))
 def test_a_budget_is_never_exceeded(given, budget):
     seen = Deduplicator(0.8, budget=budget)
-    verdicts = [seen.add(text) for text in given]
+    decisions = [seen.add(text) for text in given]
     assert len(seen) == len(seen.kept) == len(seen.numbers) <= budget
     whole = Deduplicator(0.8, budget=budget)
-    assert told(whole.add_many(given)) == told(verdicts)
+    assert told(whole.add_many(given)) == told(decisions)
     assert whole.kept == seen.kept
 
 
@@ -281,11 +281,11 @@ def test_vectors_of_a_long_stream_are_kept_as_by_a_cache_at_any_budget(rng, budg
         Deduplicator(0.97, budget=budget),
     )
     ids = cache.write(rows)
-    verdicts = [one for part in np.array_split(rows, 9) for one in seen.add_many(part)]
+    decisions = [one for part in np.array_split(rows, 9) for one in seen.add_many(part)]
     opener = {}
     for number, slot in enumerate(ids.tolist()):
         first = opener.setdefault(slot, number)
-        assert (verdicts[number].kept, verdicts[number].of) == (
+        assert (decisions[number].kept, decisions[number].of) == (
             (True, None) if first == number else (False, first)
         )
 
@@ -310,8 +310,8 @@ def test_a_lower_similarity_is_made_of_what_was_kept():
 def test_a_list_may_be_parted_again_at_any_similarity(given, one, other):
     again = deduplicate(given, one).rethreshold(other)
     fresh = deduplicate(given, other)
-    assert again.verdicts == fresh.verdicts
-    assert again.kept == fresh.kept == [given[v.number] for v in fresh.verdicts if v]
+    assert again.decisions == fresh.decisions
+    assert again.kept == fresh.kept == [given[v.number] for v in fresh.decisions if v]
     assert len(fresh.kept) + len(fresh.dropped) == len(given)
     assert all(v.record == given[v.of] for _, v in fresh.dropped)
 
@@ -385,8 +385,8 @@ def test_what_another_kept_can_be_taken_in():
     left, right = Deduplicator(0.7), Deduplicator(0.7)
     left.add_many(DOORS[:2])
     right.add_many(DOORS[2:])
-    verdicts = left.absorb(right)
-    assert [(*one,) for one in verdicts] == [
+    decisions = left.absorb(right)
+    assert [(*one,) for one in decisions] == [
         (True, 2, None, None, None, None),
         (False, 3, 0, DOORS[0], 1.0, None),
     ]

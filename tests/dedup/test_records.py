@@ -33,7 +33,7 @@ def test_a_text_among_vectors_is_said_to_be_one(held):
 def test_bytes_that_are_not_utf8_are_told_apart():
     seen = Deduplicator()
     rows = [text.encode("cp1251") for text in ("привет из Москвы", "другие в Рязани")]
-    assert [verdict.kept for verdict in seen.add_many(rows + rows)] == [True, True, False, False]
+    assert [decision.kept for decision in seen.add_many(rows + rows)] == [True, True, False, False]
 
 
 @pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)

@@ -29,7 +29,7 @@ from .io import (
 )
 
 if TYPE_CHECKING:
-    from ..dedup.deduplicator import Deduplicator, Verdict
+    from ..dedup.deduplicator import Decision, Deduplicator
     from ..dedup.formats import Batch, LineOutput, ParquetOutput, Record
     from ..dedup.job import Job
 
@@ -112,14 +112,14 @@ def command(
         if job.schema is not None and output is None:
             raise click.BadParameter("is needed for Parquet: name a file", param_hint="--output")
         with _open_output(output, job) as out, _progress(paths) as update:
-            for batch, verdicts in job:
+            for batch, decisions in job:
                 if field is None and job.field is not None:
                     field = job.field
                     click.echo(f"comparing the field {field!r}; --field names another", err=True)
-                out.write(batch, [one.kept for one in verdicts])
+                out.write(batch, [one.kept for one in decisions])
                 if explain:
-                    for record, verdict in zip(batch.records, verdicts, strict=True):
-                        _explain(batch, record, verdict, several=len(paths) > 1)
+                    for record, decision in zip(batch.records, decisions, strict=True):
+                        _explain(batch, record, decision, several=len(paths) > 1)
                 update(job.bytes_read, text=f"{tally.records:,} records, {tally.kept:,} kept")
         if state is not None:
             _save(seen, state)
@@ -223,20 +223,20 @@ def _replace(path: Path) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
-def _explain(batch: Batch, record: Record, verdict: Verdict, *, several: bool) -> None:
+def _explain(batch: Batch, record: Record, decision: Decision, *, several: bool) -> None:
     """Print why a record is not kept, as JSON; records are numbered from 1."""
-    if verdict.kept:
+    if decision.kept:
         return
-    found: dict[str, Any] = {"record": verdict.number + 1, "file": batch.file if several else None}
+    found: dict[str, Any] = {"record": decision.number + 1, "file": batch.file if several else None}
     found["line" if batch.table is None else "row"] = record.line
-    if verdict.of is None:  # it is in no output
+    if decision.of is None:  # it is in no output
         raw = None if batch.table is not None else _short(record.raw.decode("utf-8", "replace"))
         found |= {"raw": raw, "text": _short(record.content), "bad": True}
-        found["reason"] = verdict.reason
+        found["reason"] = decision.reason
     else:
-        found |= {"text": _short(record.content), "of": verdict.of + 1}
-        found["similarity"] = round(verdict.similarity or 0.0, 6)
-        found["kept"] = _short(verdict.record)
+        found |= {"text": _short(record.content), "of": decision.of + 1}
+        found["similarity"] = round(decision.similarity or 0.0, 6)
+        found["kept"] = _short(decision.record)
     click.echo(json.dumps({k: v for k, v in found.items() if v is not None}), err=True)
 
 

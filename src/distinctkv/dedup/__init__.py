@@ -1,7 +1,7 @@
 """Removal of duplicate and near-duplicate records."""
 
-from .deduplicator import Deduplication, Deduplicator, Verdict, deduplicate
+from .deduplicator import Decision, Deduplication, Deduplicator, deduplicate
 from .encoders import NGrams
 from .records import RecordError
 
-__all__ = ["Deduplication", "Deduplicator", "NGrams", "RecordError", "Verdict", "deduplicate"]
+__all__ = ["Decision", "Deduplication", "Deduplicator", "NGrams", "RecordError", "deduplicate"]

@@ -25,7 +25,7 @@ from .records import RecordEncoder, as_records
 KIND = "deduplicator"
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """Whether a record is kept; if not, which kept record it repeats, and how similar it is.
 
     It is true if the record is kept: ``if seen.add(record): ...``. Records are numbered from 0 in
@@ -62,7 +62,7 @@ class Deduplicator:
     >>> again = seen.add("the door is open!")
     >>> again.kept, again.of, again.record, round(again.similarity, 2)
     (False, 0, 'the door is open', 0.8)
-    >>> [bool(verdict) for verdict in seen.add_many(["no such file", "the door is open"])]
+    >>> [bool(decision) for decision in seen.add_many(["no such file", "the door is open"])]
     [True, False]
     >>> seen
     Deduplicator(similarity=0.7, 2 kept of 4 records)
@@ -89,11 +89,11 @@ class Deduplicator:
         self._records: dict[int, tuple[int, Any]] = {}  # slot -> number and record
         self._guard = UpdateGuard("de-duplicator")
 
-    def add(self, record: Any) -> Verdict:  # noqa: ANN401
+    def add(self, record: Any) -> Decision:  # noqa: ANN401
         """Add one record."""
         return self.add_many([record])[0]
 
-    def add_many(self, records: Iterable[Any]) -> list[Verdict]:
+    def add_many(self, records: Iterable[Any]) -> list[Decision]:
         """Add records, as one by one; if one of them raises an error, none is added."""
         given = records if isinstance(records, np.ndarray) else [*as_records(records)]
         if len(given) == 0:
@@ -104,15 +104,15 @@ class Deduplicator:
         with self._guard:
             next_id = self._cache.n_opened
             slots = self._cache.write(rows, similarity_out=similarity)
-            verdicts = self._judge(range(first, self.seen), given, slots, similarity, next_id)
+            decisions = self._decide(range(first, self.seen), given, slots, similarity, next_id)
             self._drop_evicted()
         return [
             self._with_reason(one, given[one.number - first], self._cache.width) if one.bad else one
-            for one in verdicts
+            for one in decisions
         ]
 
-    def absorb(self, other: Deduplicator) -> list[Verdict]:
-        """Merge what another has kept, as if its records had followed; a verdict on each."""
+    def absorb(self, other: Deduplicator) -> list[Decision]:
+        """Merge what another has kept, as if its records had followed; a decision on each."""
         if other is self:
             raise ValueError("a de-duplicator cannot absorb itself; load it twice for that")
         ours = {"similarity": self.similarity, **self.setting}
@@ -239,7 +239,7 @@ class Deduplicator:
         records = f"{len(self)} kept of {self.seen} records"
         return f"Deduplicator(similarity={self.similarity:g}{budget}, {records})"
 
-    def _absorb(self, other: Deduplicator) -> list[Verdict]:
+    def _absorb(self, other: Deduplicator) -> list[Decision]:
         offset, held = self.seen, other._held()
         numbers = [offset + number for number, _ in held]
         self._cache.check_absorb(other._cache)
@@ -248,11 +248,11 @@ class Deduplicator:
             next_id = self._cache.n_opened
             slots = self._cache.absorb(other._cache, similarity_out=similarity)
             records = [record for _, record in held]
-            verdicts = self._judge(numbers, records, slots, similarity, next_id, read=False)
+            decisions = self._decide(numbers, records, slots, similarity, next_id, read=False)
             self._drop_evicted()
-        return verdicts
+        return decisions
 
-    def _judge(
+    def _decide(
         self,
         numbers: Iterable[int],
         records: Iterable[Any],
@@ -261,26 +261,26 @@ class Deduplicator:
         next_id: int,
         *,
         read: bool = True,
-    ) -> list[Verdict]:
-        """Verdicts on records by their slots; those from ``next_id`` on were opened by them."""
+    ) -> list[Decision]:
+        """Decisions on records by their slots; those from ``next_id`` on were opened by them."""
         # Decisions are exact; a cosine of a repeat may be rounded to just below the threshold.
         similarity = np.maximum(similarity, 1 - self._cache.concentration.tau)
-        verdicts = []
+        decisions = []
         columns = (numbers, records, slots.tolist(), similarity.tolist())
         for number, record, slot, similar in zip(*columns, strict=True):
             if slot < 0:
-                verdicts.append(Verdict(False, number))
+                decisions.append(Decision(False, number))
             elif slot >= next_id and slot not in self._records:
                 held = self._encoder.stored(record) if read else record
                 self._records[slot] = (number, held)
-                verdicts.append(Verdict(True, number))
+                decisions.append(Decision(True, number))
             else:
-                verdicts.append(Verdict(False, number, *self._records[slot], similar))
-        return verdicts
+                decisions.append(Decision(False, number, *self._records[slot], similar))
+        return decisions
 
-    def _with_reason(self, verdict: Verdict, record: Any, width: int | None) -> Verdict:  # noqa: ANN401
-        """The verdict on a bad record, with what is wrong with the record."""
-        return verdict._replace(reason=self._encoder.describe_fault(record, width))
+    def _with_reason(self, decision: Decision, record: Any, width: int | None) -> Decision:  # noqa: ANN401
+        """The decision on a bad record, with what is wrong with the record."""
+        return decision._replace(reason=self._encoder.describe_fault(record, width))
 
     def _held(self) -> list[tuple[int, Any]]:
         """Numbers and records held now, oldest first."""
@@ -306,34 +306,34 @@ def _by_slot(cache: Cache, records: list[Any]) -> dict[int, tuple[int, Any]]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Deduplication:
-    """The verdicts on a list of records; their vectors are held for another similarity."""
+    """The decisions on a list of records; their vectors are held for another similarity."""
 
     similarity: float
     records: list[Any]
-    verdicts: list[Verdict]  # one for each record
+    decisions: list[Decision]  # one for each record
     rows: NDArray[Any]
 
     @property
     def kept(self) -> list[Any]:
         """Records that were kept, in order."""
-        return [self.records[verdict.number] for verdict in self.verdicts if verdict.kept]
+        return [self.records[decision.number] for decision in self.decisions if decision.kept]
 
     @property
-    def dropped(self) -> list[tuple[Any, Verdict]]:
-        """The other records, each with the reason: `Verdict.of` and `Verdict.similarity`."""
-        return [(self.records[one.number], one) for one in self.verdicts if not one.kept]
+    def dropped(self) -> list[tuple[Any, Decision]]:
+        """The other records, each with the reason: `Decision.of` and `Decision.similarity`."""
+        return [(self.records[one.number], one) for one in self.decisions if not one.kept]
 
     def rethreshold(self, similarity: float) -> Deduplication:
         """The same at another similarity, higher or lower; nothing is encoded again."""
-        bad = {one.number: one for one in self.verdicts if one.bad}
+        bad = {one.number: one for one in self.decisions if one.bad}
         seen = Deduplicator(similarity, on_bad="skip")  # bad records were raised or skipped before
-        verdicts = [
+        decisions = [
             bad.get(one.number, one)
             if one.of is None
             else one._replace(record=self.records[one.of])
             for one in seen.add_many(self.rows)
         ]
-        return Deduplication(float(similarity), self.records, verdicts, self.rows)
+        return Deduplication(float(similarity), self.records, decisions, self.rows)
 
 
 def deduplicate(
@@ -360,7 +360,7 @@ def deduplicate(
     encoder = RecordEncoder(NGrams() if encode is None else encode, field, on_bad)
     rows = encoder.encode_batch(given, None, 0) if given else np.empty((0, 1))
     bad = [
-        Verdict(False, number, reason=encoder.describe_fault(given[number], rows.shape[1]))
+        Decision(False, number, reason=encoder.describe_fault(given[number], rows.shape[1]))
         for number in np.flatnonzero(faults(rows, "cosine")).tolist()
     ]
     return Deduplication(float(similarity), given, bad, rows).rethreshold(similarity)

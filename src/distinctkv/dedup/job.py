@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any, cast
 
 from ..compression import DamagedFileError
 from . import formats
-from .deduplicator import Deduplicator, Verdict
+from .deduplicator import Decision, Deduplicator
 from .formats import Batch, Csv, Format, FormatError, Parquet, Text
 
 MOST_REASONS = 1000  # rejected records whose reason is counted
@@ -27,11 +28,11 @@ class Tally:
     duplicates: int = 0
     rejected: int = 0  # no record, no field, or nothing to compare
 
-    def count(self, verdicts: Sequence[Verdict]) -> None:
+    def count(self, decisions: Sequence[Decision]) -> None:
         """Count some more."""
-        self.records += len(verdicts)
-        self.kept += sum(verdict.kept for verdict in verdicts)
-        self.rejected += sum(verdict.bad for verdict in verdicts)
+        self.records += len(decisions)
+        self.kept += sum(decision.kept for decision in decisions)
+        self.rejected += sum(decision.bad for decision in decisions)
         self.duplicates = self.records - self.kept - self.rejected
 
 
@@ -69,7 +70,7 @@ class Job:
         if (name := form or self._detect()) is not None:
             self._set_format(name)
 
-    def __iter__(self) -> Iterator[tuple[Batch, list[Verdict]]]:
+    def __iter__(self) -> Iterator[tuple[Batch, list[Decision]]]:
         """Records with the decisions on them; an error if none could be compared."""
         for path in self._paths:
             read = self._read_rows if self.schema is not None else self._read_lines
@@ -136,6 +137,8 @@ class Job:
             self._file = file
             try:
                 head = formats.peek(file)
+                if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    raise FormatError(f"{name} is UTF-16; convert it with iconv -f UTF-16 -t UTF-8")
                 lines = formats.iterate_lines(file, self._stop)
                 if self._format is None and head.strip():
                     if (form := formats.detect(path, head, self._asked)) == "parquet":
@@ -150,10 +153,10 @@ class Job:
             finally:
                 self._file = None
 
-    def _decide(self, batch: Batch) -> list[Verdict]:
-        verdicts = self._seen.add_many([one.content for one in batch.records])
-        self.tally.count(verdicts)
-        pairs = zip(batch.records, verdicts, strict=True)
+    def _decide(self, batch: Batch) -> list[Decision]:
+        decisions = self._seen.add_many([one.content for one in batch.records])
+        self.tally.count(decisions)
+        pairs = zip(batch.records, decisions, strict=True)
         found = [told._replace(reason=one.reason) if one.reason else told for one, told in pairs]
         for one, told in zip(batch.records, found, strict=True):
             if told.bad and self._reasons.total() < MOST_REASONS:
