@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distinctkv.logs.headers import Header, guess
+from distinctkv.logs.headers import Header, detect_header
 from reproduction.data import loghub
 
 MESSAGES = ("opened the door", "closed the door", "lost 3 packets", "user root logged in", "idle")
@@ -145,14 +145,14 @@ def lines_of(starts, n=60):
 @pytest.mark.parametrize("name", FORMATS)
 def test_the_message_is_what_is_left(name):
     lines = lines_of(FORMATS[name])
-    found = guess(lines)
+    found = detect_header(lines)
     assert found is not None
     messages, _ = found.strip(lines)
     assert set(messages) == set(MESSAGES), found.fields
 
 
 def test_time_is_told_where_it_is_written_out_best():
-    found = guess(lines_of(FORMATS["node first"]))
+    found = detect_header(lines_of(FORMATS["node first"]))
     _, times = found.strip(lines_of(FORMATS["node first"], 2))
     assert times == ["2005-06-03-15.42.50.675872", "2005-06-03-15.42.53.276129"]
 
@@ -165,13 +165,13 @@ def test_a_header_of_ones_own_may_name_colours():
 def test_lines_without_the_header_are_their_own_message():
     lines = lines_of(FORMATS["log4j"], 30)
     trace = ["java.io.IOException: gone", "\tat org.apache.Main.run(Main.java:7)"]
-    found = guess(lines + trace * 10)
+    found = detect_header(lines + trace * 10)
     assert found.strip(trace) == (trace, [None, None])
     assert set(found.strip(lines)[0]) == set(MESSAGES)
 
 
 def test_a_line_may_lack_the_end_of_the_header():
-    found = guess(lines_of(FORMATS["syslog"], 60))
+    found = detect_header(lines_of(FORMATS["syslog"], 60))
     assert found.strip(["Jun 14 15:16:01 combo syslogd 1.4.1: restart."]) == (
         ["combo syslogd 1.4.1: restart."],
         ["Jun 14 15:16:01"],
@@ -193,12 +193,12 @@ def test_a_line_may_lack_the_end_of_the_header():
     ],
 )
 def test_where_there_is_no_header_none_is_found(lines):
-    assert guess(lines) is None
+    assert detect_header(lines) is None
 
 
 def test_a_message_that_most_lines_have_is_not_taken_for_a_header():
     lines = [f"2024-01-01 10:00:{second:02} Request failed: timeout" for second in range(60)]
-    assert set(guess(lines).strip(lines)[0]) == {"Request failed: timeout"}
+    assert set(detect_header(lines).strip(lines)[0]) == {"Request failed: timeout"}
 
 
 @pytest.mark.parametrize(
@@ -210,22 +210,22 @@ def test_a_message_that_most_lines_have_is_not_taken_for_a_header():
     ],
 )
 def test_a_message_is_not_taken_for_the_end_of_the_header(line, message):
-    assert guess([line] * 60).strip([line])[0] == [message]
+    assert detect_header([line] * 60).strip([line])[0] == [message]
 
 
 def test_words_with_a_colon_and_nothing_after_it_are_messages():
     lines = [f"10:00:01 {word}:" for word in ("started", "stopped", "failed")] * 20
-    assert set(guess(lines).strip(lines)[0]) == {"started:", "stopped:", "failed:"}
+    assert set(detect_header(lines).strip(lines)[0]) == {"started:", "stopped:", "failed:"}
 
 
 def test_a_line_of_nothing_but_a_time_is_a_message():
-    assert guess(["2024-01-01 12:30:00"] * 60) is None
+    assert detect_header(["2024-01-01 12:30:00"] * 60) is None
 
 
 def test_a_long_row_of_numbers_is_a_message():
     numbers = f"{'7 ' * 600}end"
     lines = [f"12:30:{second:02} {numbers}" for second in range(60)]
-    assert set(guess(lines).strip(lines)[0]) == {numbers}
+    assert set(detect_header(lines).strip(lines)[0]) == {numbers}
 
 
 def test_a_regular_expression_may_say_what_the_message_is():
@@ -238,12 +238,12 @@ def test_a_regular_expression_may_say_what_the_message_is():
 
 def test_without_groups_the_message_is_what_follows():
     assert Header("# ").strip(["# up", "down"]) == (["up", "down"], ["", None])
-    assert not Header("# ").tells_time
+    assert not Header("# ").has_time
 
 
 @given(st.lists(st.text(max_size=60), max_size=20))
 def test_any_lines_can_be_looked_at(lines):
-    found = guess(lines)
+    found = detect_header(lines)
     if found is not None:
         messages, times = found.strip(lines)
         assert len(messages) == len(times) == len(lines)
@@ -256,6 +256,6 @@ def test_on_real_logs_the_message_is_the_one_of_the_truth(system):
     if system not in loghub.present():
         pytest.skip(f"{system} is not there")
     log = loghub.load(system)
-    messages, _ = guess(log.raw[:1000]).strip(log.raw)
+    messages, _ = detect_header(log.raw[:1000]).strip(log.raw)
     same = sum(ours.split() == true.split() for ours, true in zip(messages, log.lines, strict=True))
     assert same / len(log) > 0.99

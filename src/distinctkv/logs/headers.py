@@ -1,8 +1,8 @@
-r"""What stands before the message of a line: time, host, level, process, ...
+r"""Headers of log lines: time, host, level, process, ... before the message.
 
-A header is found by its structure, not from a list of systems. Fields are peeled off the front of
-the lines for as long as most lines have the same kind of field there. Other words, such as hosts,
-belong to the header if a field follows them that is not part of a message.
+A header is detected by its structure, not from a list of systems. Fields are removed from the front
+of the lines while most lines have the same kind of field there. Other words, such as hosts, belong
+to the header if a field follows them that cannot be part of a message.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 from .tokenizer import strip_colours
 
-# Fields of log headers as regular expressions. Each takes in what parts it from the next.
+# Fields as regular expressions; each includes the separator after it.
 
 _CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?:[.,:]\d+)?(?: ?[AP]M\b)?"
-# After a date some programs leave out zeros: 2024-01-03 0:7:2.
-_LOOSE = rf"(?:\d{{1,2}}:\d{{1,2}}:\d{{1,2}}(?:[.,:]\d+)?(?: ?[AP]M\b)?|{_CLOCK})"
+# After a date some programs omit zeros: 2024-01-03 0:7:2.
+_DATED_CLOCK = rf"(?:\d{{1,2}}:\d{{1,2}}:\d{{1,2}}(?:[.,:]\d+)?(?: ?[AP]M\b)?|{_CLOCK})"
 _ZONE = r"(?:Z\b| ?[+-]\d\d:?\d\d\b| (?:UTC|GMT|[A-Z]{1,3}[SD]T|[CEMW]ET)\b)?"
 _DAY = r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*,? +)?"
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _TIMES = (
-    rf"\d{{4}}[-/.]\d\d?[-/.]\d\d?[-T_ :]+(?:{_LOOSE}|\d\d\.\d\d\.\d\d(?:\.\d+)?){_ZONE}",
-    rf"\d\d?[-/.]\d\d?(?:[-/.]\d{{2,4}})?[T_ ]+{_LOOSE}{_ZONE}",
-    rf"\d{{8}}[-T_ ]?(?:{_LOOSE}|\d{{6}}(?:[.,]\d+)?\b){_ZONE}",
+    rf"\d{{4}}[-/.]\d\d?[-/.]\d\d?[-T_ :]+(?:{_DATED_CLOCK}|\d\d\.\d\d\.\d\d(?:\.\d+)?){_ZONE}",
+    rf"\d\d?[-/.]\d\d?(?:[-/.]\d{{2,4}})?[T_ ]+{_DATED_CLOCK}{_ZONE}",
+    rf"\d{{8}}[-T_ ]?(?:{_DATED_CLOCK}|\d{{6}}(?:[.,]\d+)?\b){_ZONE}",
     rf"{_DAY}{_MONTH} +\d\d?,?(?: +\d{{4}})?,? +{_CLOCK}{_ZONE}(?: +\d{{4}}\b)?",
     rf"{_DAY}\d\d?[ /-]{_MONTH}[ /-]\d{{4}}[ :]{_CLOCK}{_ZONE}",
     rf"[IWEF]\d{{4}} {_CLOCK}",
@@ -32,9 +32,9 @@ _TIMES = (
     r"\d{4}[-/.]\d\d[-/.]\d\d\b",
     r"\d{6} \d{6}\b",
     r"1\d{9}(?:[.,]\d+|\d{3}|\d{6})?\b",  # seconds since 1970, or milliseconds, or microseconds
-    r"\[ *\d{1,8}\.\d{6}\]",  # seconds since a kernel began
+    r"\[ *\d{1,8}\.\d{6}\]",  # seconds since boot
 )
-# The whole header of RFC 5424, whose words cannot be told from a message one by one.
+# The header of RFC 5424 as a whole: single words of it look like words of a message.
 SYSLOG = (
     r"<\d{1,3}>1 (?P<time>\S+) \S+ \S+ \S+ \S+ "
     r'(?:-|(?:\[(?:[^]"\\]|"(?:[^"\\]|\\.)*+")*+\])++)(?: +\ufeff?|$)'
@@ -46,22 +46,22 @@ _LEVELS = (
     r"fine(?:r|st)?\b verbose\b log\b"
 )
 _VALUES = {"time": _TIMES, "level": tuple(f"(?i:{level})" for level in _LEVELS.split())}
-_OPEN = r"""["'\[(<]*"""
-_KEYED = rf"(?:<\d+>)?(?:\w+=)?{_OPEN}"
+_OPENING = r"""["'\[(<]*"""
+_PREFIX = rf"(?:<\d+>)?(?:\w+=)?{_OPENING}"
 _GAP = r"""(?:\s+[\])]+\s*|["'\])>,:;|]+\s*|\s+|$)(?:[-|]+\s+(?::\s+)?)?"""
 _NAME = r"[^\s:\[\]]++(?:::[^\s:\[\]]++)*+"
 
 
-def _strong(kind: str, values: Sequence[str], before: str = _KEYED, gap: str = _GAP) -> str:
+def _strong(kind: str, values: Sequence[str], before: str = _PREFIX, gap: str = _GAP) -> str:
     return rf"{before}(?P<{kind}>{'|'.join(values)}){gap}"
 
 
-# Never part of a message: where most lines have one of these, it is a field.
+# Never part of a message: if most lines have one of these, it is a field.
 STRONG = {kind: _strong(kind, values) for kind, values in _VALUES.items()}
-# Fields only in a header that has begun: each, and what it may come after.
+# Fields only after other fields: the pattern, and the kinds that it may follow.
 WEAK = {
-    "letter": (rf"{_OPEN}[VDIWEFCTP](?:/|(?=[\s\])|]){_GAP})", {"time", "number"}),
-    "number": (rf"{_OPEN}-?\d+(?:#\d+)?{_GAP}", {"time", "level", "number"}),
+    "letter": (rf"{_OPENING}[VDIWEFCTP](?:/|(?=[\s\])|]){_GAP})", {"time", "number"}),
+    "number": (rf"{_OPENING}-?\d+(?:#\d+)?{_GAP}", {"time", "level", "number"}),
     "bracket": (
         rf"(?:\[[^\[\]]*+(?:\[[^\[\]]*+\][^\[\]]*+)*+\]|\([^()]*+\))(?:{_GAP}|(?=\[))",
         {"time", "level", "letter", "number", "bracket", "column", "name", "dash"},
@@ -82,8 +82,8 @@ WEAK = {
 }
 
 
-def narrowed(kind: str, found: Sequence[re.Match[str]]) -> str:
-    """The pattern of a field without what it never was in these lines: a third of the work."""
+def narrow(kind: str, found: Sequence[re.Match[str]]) -> str:
+    """The pattern of a field with only the alternatives found in these lines: faster."""
     if kind not in STRONG:
         return WEAK[kind][0]
     values, texts = _VALUES[kind], {match[kind] for match in found}
@@ -95,27 +95,27 @@ def narrowed(kind: str, found: Sequence[re.Match[str]]) -> str:
         firsts = (next(one for one in values if re.fullmatch(one, text)) for text in texts)
         used = set(firsts)
         values = tuple(one for one in values if one in used)
-    before = re.escape(starts.pop()) if len(starts) == 1 else _KEYED
+    before = re.escape(starts.pop()) if len(starts) == 1 else _PREFIX
     gap = r"(?:\s+|$)" if all(not gap.strip() for gap in gaps) else _GAP
     return _strong(kind, values, before, gap)
 
 
-SAMPLE = 1000  # lines that a header is guessed from
-MOST = 0.9  # of the lines have a field, or it is none
-LEAST = 0.5  # of the lines begin with a time, or it is none: the others may be stack traces
-UNITS = 12  # fields, each with the words before it
-WORDS = 4  # that may stand before a field
-NAMES = 3  # different ones, or a name may as well be the first word of a message
+SAMPLE = 1000  # lines that a header is detected from
+MIN_SHARE = 0.9  # of the lines must have a field
+MIN_TIME_SHARE = 0.5  # must begin with a time; the others may be stack traces
+MAX_UNITS = 12  # fields, each with the words before it
+MAX_WORDS = 4  # before a field
+MIN_NAMES = 3  # different ones; with fewer a name may be the first word of a message
 _word = r"[^\s|{\"]++[\s|]++"
-# A process number or the name of a class; a name that is not a word.
+# Names that cannot be words of a message: with a process number, of a class, with a digit or mark.
 _proper = {"tag": re.compile(r"\[\d+\]|\w[.$/:]+\w|\]\s*$"), "dash": re.compile(r"[^A-Za-z\s-].* ")}
 
 
 class Header:
-    r"""A header to take off lines: a regular expression that matches at the start of a line.
+    r"""A regular expression that matches the header at the start of a line.
 
-    What a group named ``message`` matches is kept, or else what follows. A group named ``time``
-    says when. A header that was guessed, and so has fields, looks at lines without their colours.
+    The message is the group named ``message``, or else the text after the match. The time is the
+    group named ``time``. A detected header has ``fields``; it ignores terminal colours.
 
     >>> header = Header(r"(?P<time>\S+) \w+: ")
     >>> header.strip(["12:30:01 INFO: up", "  at main()"])
@@ -130,25 +130,25 @@ class Header:
 
     @classmethod
     def restore(cls, pattern: str, fields: Sequence[str]) -> Header:
-        """What a state file kept."""
+        """A header from a state file; ValueError if it is none."""
         if not isinstance(pattern, str) or not all(isinstance(field, str) for field in fields):
-            raise ValueError(f"a header is a regular expression and names, got {pattern!r}")
+            raise ValueError(f"a header is a regular expression and field names, got {pattern!r}")
         try:
             return cls(pattern, fields)
         except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
 
     @property
-    def tells_time(self) -> bool:
-        """Whether it has a time."""
+    def has_time(self) -> bool:
+        """Whether there is a group for the time."""
         return self._time is not None
 
     def strip(self, lines: Sequence[str]) -> tuple[list[str], list[str | None]]:
-        """Messages and times; a line without the header is its own message and has no time."""
+        """Messages and times; a line without the header is its own message, with time None."""
         match, message, time = self._regex.match, self._message, self._time
         messages: list[str] = []
         times: list[str | None] = []
-        for line in self._plain(lines):
+        for line in self._prepare(lines):
             found = match(line)
             if found is None:
                 messages.append(line)
@@ -158,7 +158,7 @@ class Header:
                 times.append("" if time is None else found[time] or "")
         return messages, times
 
-    def _plain(self, lines: Sequence[str]) -> Sequence[str]:
+    def _prepare(self, lines: Sequence[str]) -> Sequence[str]:
         return _without_colours(lines) if self.fields else lines
 
 
@@ -176,35 +176,36 @@ class _Unit(NamedTuple):
 
     @property
     def length(self) -> float:
-        """Letters of the time that stands here, on average."""
+        """Mean length of the time in this field."""
         if self.kind != "time":
             return 0.0
         return sum(len(found["time"]) for found in self.found) / len(self.found)
 
     @property
     def last(self) -> bool:
-        """Whether most lines have no text after it, so that it is the message."""
-        return self._half(lambda found: not found.string[found.end() :].strip())
+        """Whether most lines end with it, so that it is the message."""
+        return self._in_half(lambda found: not found.string[found.end() :].strip())
 
-    def plausible(self, alone: bool) -> bool:
-        """Whether this may be a header, rather than a message that most lines have."""
+    def plausible(self, first: bool) -> bool:
+        """Whether this may be a part of a header, not of a message that most lines have."""
         texts = {found["field"].strip() for found in self.found}
         if proper := _proper.get(self.kind):
-            return len(texts) >= NAMES or self._half(lambda found: proper.search(found["field"]))
-        if self.kind == "level" and (self.n_words or alone):
+            named = self._in_half(lambda found: proper.search(found["field"]))
+            return len(texts) >= MIN_NAMES or named
+        if self.kind == "level" and (self.n_words or first):
             return len(texts) > 1 or all(text.isupper() for text in texts)
         if self.kind == "time" and self.n_words:
-            return self._half(lambda found: not found["words"].split()[0].isalpha())
+            return self._in_half(lambda found: not found["words"].split()[0].isalpha())
         return True
 
-    def _half(self, test: Callable[[re.Match[str]], object]) -> bool:
+    def _in_half(self, test: Callable[[re.Match[str]], object]) -> bool:
         return 2 * sum(map(bool, map(test, self.found))) >= len(self.found)
 
 
-def guess(lines: Sequence[str]) -> Header | None:
-    """The header that most of these lines have, if any.
+def detect_header(lines: Sequence[str]) -> Header | None:
+    """The header that most of these lines have, or None.
 
-    >>> found = guess(["Jun 14 15:16:01 combo sshd[19939]: check pass; user unknown"] * 9)
+    >>> found = detect_header(["Jun 14 15:16:01 combo sshd[19939]: check pass; user unknown"] * 9)
     >>> found.fields
     ('time', 'word', 'tag')
     >>> found.strip(["Jun 14 15:16:03 combo su[3]: session opened"])
@@ -212,12 +213,12 @@ def guess(lines: Sequence[str]) -> Header | None:
     """
     lines = _without_colours(lines)
     standard = re.compile(SYSLOG).match
-    if lines and sum(map(bool, map(standard, lines))) >= LEAST * len(lines):
+    if lines and sum(map(bool, map(standard, lines))) >= MIN_TIME_SHARE * len(lines):
         return Header(SYSLOG, SYSLOG_FIELDS)
     units: list[_Unit] = []
     ends = [(line, 0) for line in lines if line.strip() and not line[0].isspace()]
     while ends and (unit := next(_units(ends, units[-1].kind if units else None), None)):
-        if unit.last or len(units) == UNITS:
+        if unit.last or len(units) == MAX_UNITS:
             units = _without(units, unit.kind)
             break
         units.append(unit)
@@ -229,15 +230,15 @@ def guess(lines: Sequence[str]) -> Header | None:
     for unit in reversed(units):
         own = unit.pattern.replace("?P<level>", "?:")
         own = own if unit is best else own.replace("?P<time>", "?:")
-        # The first unit makes the header; a line may lack those that follow.
+        # A line must have the first unit; it may lack the others.
         pattern = own + (f"(?:{pattern})?" if pattern else "")
     return Header(pattern, [field for unit in units for field in unit.fields])
 
 
-def timed(lines: Sequence[str]) -> float:
+def time_share(lines: Sequence[str]) -> float:
     """The share of these lines that begin with a time.
 
-    >>> timed(["10:00:01 up", "down", "10:00:03 up", "up"])
+    >>> time_share(["10:00:01 up", "down", "10:00:03 up", "up"])
     0.5
     """
     begins = re.compile(STRONG["time"]).match
@@ -250,21 +251,21 @@ def _without_colours(lines: Sequence[str]) -> list[str]:
 
 
 def _without(units: list[_Unit], kind: str) -> list[_Unit]:
-    """Units without the weak ones of a kind at their end: a row of numbers is one message."""
+    """Remove weak units of this kind at the end: a row of numbers is one message."""
     while units and units[-1].kind == kind and kind in WEAK:
         units = units[:-1]
     return units
 
 
 def _units(ends: Sequence[tuple[str, int]], last: str | None) -> Iterator[_Unit]:
-    """What may come next in the header, the most likely first."""
+    """Units that may come next, the most likely first."""
     for kind, n_words, pattern in _candidates(last):
         whole = re.compile(rf"(?P<words>{_word * n_words})(?P<field>{pattern})")
         found = [match for line, end in ends if (match := whole.match(line, end))]
-        least = LEAST if (last, kind, n_words) == (None, "time", 0) else MOST
+        least = MIN_TIME_SHARE if (last, kind, n_words) == (None, "time", 0) else MIN_SHARE
         if not found or len(found) < least * len(ends):
             continue
-        unit = _Unit(kind, n_words, _word * n_words + narrowed(kind, found), found)
+        unit = _Unit(kind, n_words, _word * n_words + narrow(kind, found), found)
         if unit.plausible(last is None):
             yield unit
 
@@ -278,7 +279,7 @@ def _candidates(last: str | None) -> Iterator[tuple[str, int, str]]:
             yield kind, 0, pattern
     if last == "tag":
         return
-    for n_words in range(1, WORDS + 1):
+    for n_words in range(1, MAX_WORDS + 1):
         for kind, pattern in STRONG.items():
             yield kind, n_words, pattern
         if n_words == 1 and last is not None:

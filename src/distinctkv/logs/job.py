@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from ..snapshot import SnapshotError
-from .headers import SAMPLE, Header, guess, timed
+from .headers import SAMPLE, Header, detect_header, time_share
 from .parser import LogParser
 from .reader import CHUNK, Chunk, LineCounts, LineSource, Position, TextFile
 
@@ -314,13 +314,13 @@ class Job:
         lines = chunk.lines
         if self._detecting and lines:
             first, self._detecting = lines[:SAMPLE], False
-            self.header, self.timed = guess(first), timed(first)
+            self.header, self.timed = detect_header(first), time_share(first)
         start, header = self.parser.seen, self.header
         if header is None or not lines:
             return Batch(start, lines, lines, [], chunk.n_known)
         messages, times = header.strip(lines)
         self.without_header += times.count(None)
-        return Batch(start, lines, messages, times if header.tells_time else [], chunk.n_known)
+        return Batch(start, lines, messages, times if header.has_time else [], chunk.n_known)
 
     def _parsed(self, batch: Batch, ids: Sequence[int]) -> None:
         """Note the times of a batch; save if it is time."""
