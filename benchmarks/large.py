@@ -77,7 +77,7 @@ def full(width: int, n_slots: int, shares: Sequence[float], sample: int) -> list
     for novel in shares:
         rows, _ = repeats(laid, n_tokens, NOISE, novel)
         ids, row = {}, {"D": width, "slots": n_slots, "tokens": n_tokens, "novel": novel}
-        for name, worth in (("plain", np.inf), ("proposed", ann.WORTH)):
+        for name, worth in (("plain", np.inf), ("proposed", ann.SEARCH_COST)):
             memory = cache(laid, TAU)
             with patch.object(ann, "WORTH", worth):
                 warm(memory, laid)
@@ -93,14 +93,13 @@ def full(width: int, n_slots: int, shares: Sequence[float], sample: int) -> list
 
 def warm(memory: Cache, laid: Laid) -> None:
     """Bring rows into order and, where it is worth one, the index into being: not timed."""
-    indexed = laid.keys.size >= ann.WORTH
-    write(memory, repeats(laid, 1024 + indexed * ann.PATIENCE, 0.05, seed=2)[0])
+    indexed = laid.keys.size >= ann.SEARCH_COST
+    write(memory, repeats(laid, 1024 + indexed * ann.WARM_UP, 0.05, seed=2)[0])
 
 
 def index_bytes(memory: Cache) -> int:
     """Bytes that the index holds."""
-    proposer = memory._slots.proposer
-    return 0 if proposer is None else int(proposer.nbytes)
+    return memory._slots.index(ann.AnnIndex).nbytes
 
 
 def write(memory: Cache, rows: Rows) -> Ints:
@@ -132,7 +131,7 @@ def grown(width: int, n_items: int) -> dict[str, Any]:
     rows = things[rng.integers(0, n_items, n_tokens)]
     rows += np.float32(0.25 / np.sqrt(width)) * rng.standard_normal(rows.shape, np.float32)
     ids, row = {}, {"D": width, "items": n_items, "tokens": n_tokens}
-    for name, worth in (("plain", np.inf), ("proposed", ann.WORTH)):
+    for name, worth in (("plain", np.inf), ("proposed", ann.SEARCH_COST)):
         memory = Cache(Concentration.fixed(TAU))
         with patch.object(ann, "WORTH", worth):
             ids[name], time = timed(partial(write, memory, rows))

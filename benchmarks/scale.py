@@ -119,7 +119,7 @@ def recall(memory: Cache, stream: Any) -> float:  # noqa: ANN401
     """Share of tokens whose nearest slot was opened by their own item."""
     found = []
     slots = memory.slots
-    opener = np.zeros(memory.born, np.int64)
+    opener = np.zeros(memory.n_opened, np.int64)
     opener[slots.ids] = stream.items[slots.first_seen]
     for start in range(0, len(stream), 1 << 14):
         part = stream[start : start + (1 << 14)]

@@ -20,6 +20,7 @@ Bools = NDArray[np.bool_]
 Kind = Literal["none", "label", "vector"]  # of values
 
 MAX_TOKENS = 2**62  # that can be counted
+SEARCHED_WINDOW = 512  # tokens over which the share of slots searched is averaged
 SIGNED = ("keys", "mean", "values")  # columns that may hold negative numbers
 
 
@@ -66,10 +67,9 @@ class Slots:
         self.columns: dict[str, NDArray[Any]] = {}
         self.temperature, self.use_weight = 0.0, 1.0
         self.tokens, self.n_opened = 0, 0
-        self.sorted_at = 0  # tokens when rows were last sorted by use
-        self.searched = (
-            0.0  # share of the slots that the blocked engine compared a token with lately
-        )
+        self.n_pairs = 0  # comparisons of tokens with slots so far
+        self.searched = 0.0  # share of the slots that a token was compared with lately
+        self._sorted_at = 0  # tokens when rows were last sorted by use
         self.max_norm = 1 + 1e-6 if metric == "cosine" else 0.0  # no key is longer than this
         self._indexes: dict[type[Any], KeyIndex] = {}
 
@@ -179,6 +179,18 @@ class Slots:
         for column in self.columns.values():
             column[moved] = column[rows[moved]]
         self.n = len(rows)
+
+    def sort_by_use(self, interval: int) -> None:
+        """Sort rows by use, most used first, at intervals that grow with the stream."""
+        if self.tokens > 1.5 * self._sorted_at + interval:
+            self.take(np.argsort(-self["count"], kind="stable"))
+            self._sorted_at = self.tokens
+
+    def count_pairs(self, n_tokens: int, n_pairs: int) -> None:
+        """Count comparisons of tokens with slots, of which an engine may spare most."""
+        self.n_pairs += n_pairs
+        share = n_pairs / (n_tokens * self.n)
+        self.searched += (share - self.searched) * n_tokens / (n_tokens + SEARCHED_WINDOW)
 
     def widen(self, width: int) -> None:
         """Give the table of label counts more columns."""

@@ -1,6 +1,8 @@
-"""Every engine against the law: ids, keys, values, usage, counters, temperature, evictions."""
+"""Every engine against the reference: ids, keys, values, usage, counters, temperature."""
 
 import importlib.util
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv import Cache, Concentration, Merge
+from distinctkv.engines import screened
 from distinctkv.rule import unit
 from tests.reference import assert_same, follow, write_cut
 from tests.strategies import METRICS, concentrations, cuts, merges, streams, taus
@@ -29,7 +32,7 @@ def run(engine, concentration, merge, metric, stream, places):
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("engine", SEQUENTIAL)
 @given(concentrations(), merges(), streams(), st.data())
-def test_an_ordered_engine_is_the_rule(engine, metric, concentration, merge, stream, data):
+def test_a_sequential_engine_is_the_rule(engine, metric, concentration, merge, stream, data):
     places = data.draw(cuts(len(stream.keys)))
     run(engine, concentration, merge, metric, stream, places)
 
@@ -39,6 +42,36 @@ def test_an_ordered_engine_is_the_rule(engine, metric, concentration, merge, str
 def test_the_blocked_engine_is_the_rule(metric, tau, stream, value, data):
     places = data.draw(cuts(len(stream.keys)))
     run("blocked", Concentration.fixed(tau), Merge("first", value), metric, stream, places)
+
+
+@contextmanager
+def eager_prefilter():
+    """A prefilter from a few slots on, whether it pays or not."""
+    settings = {"MIN_SLOTS": 2, "MAX_COST": np.inf, "CHUNK": 16, "CELLS": 64}
+    with ExitStack() as stack:
+        for name, value in settings.items():
+            stack.enter_context(patch.object(screened, name, value))
+        yield
+
+
+@given(taus(), streams(), st.sampled_from(["first", "last", "mean", "counts"]), st.data())
+def test_the_screened_engine_is_the_rule(tau, stream, value, data):
+    places = data.draw(cuts(len(stream.keys)))
+    with eager_prefilter():
+        run("screened", Concentration.fixed(tau), Merge("first", value), "cosine", stream, places)
+
+
+@pytest.mark.parametrize("engine", ["screened", "auto"])
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.4])
+def test_a_long_stream_of_distinct_items_is_still_the_rule(rng, engine, noise):
+    items = rng.standard_normal((2000, 8)) @ rng.standard_normal((8, 64))
+    keys = items[rng.integers(0, 2000, 3000)] + noise * rng.standard_normal((3000, 64))
+    cache = Cache(Concentration.fixed(0.05), engine=engine)
+    with patch.object(screened, "MIN_PAIRS", 1 << 18):
+        ids = write_cut(cache, keys, None, [2500, *range(2900, 2950), 2960])
+    rule, want = follow(cache, keys)
+    assert ids.tolist() == want
+    assert_same(cache, rule, values=False)
 
 
 @pytest.mark.parametrize("metric", METRICS)

@@ -31,6 +31,7 @@ def used():
         yield chunks
 
 
+@patch.object(screened, "MIN_PAIRS", 1 << 18)
 def test_auto_uses_the_prefilter_where_most_tokens_are_distinct_and_ids_are_the_rules(rng, used):
     keys = stream(rng, 3000, n_items=3000)
     cache = Cache(Concentration.fixed(0.03))
@@ -41,6 +42,7 @@ def test_auto_uses_the_prefilter_where_most_tokens_are_distinct_and_ids_are_the_
     assert used
 
 
+@patch.object(screened, "MIN_PAIRS", 1 << 18)
 def test_auto_leaves_a_stream_of_frequent_items_to_the_blocked_engine(rng, used):
     items = stream(rng, 400, n_items=400)
     cache = Cache(Concentration.fixed(0.03))

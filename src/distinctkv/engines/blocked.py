@@ -27,9 +27,9 @@ Hashes = NDArray[np.uint32]
 
 CHUNK = 2048
 TIERS = (32, 128, 512, 2048)  # ends of the first blocks; later blocks have the size of the last
-WINDOW = 512  # tokens over which the share of slots searched is averaged
 MIN_REPEATS = 0.1  # share of tokens that must be exact repeats for the hash index to pay
 PAUSE = 64  # chunks to skip before trying the hash index again
+FEW = 8  # tokens for which one larger product is faster than several small ones
 HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # 2^64 by the golden ratio
 
 
@@ -146,14 +146,14 @@ class Match:
 
 def decide(slots: Slots, concentration: Concentration, keys: Keys, use_weights: Floats) -> Decision:
     """Slots of a chunk of tokens, as `rule.Rule` chooses them one by one."""
-    order_by_use(slots)
+    if slots.n > TIERS[0]:
+        slots.sort_by_use(4 * CHUNK)
     bounds = ScoreBounds.of_chunk(keys, concentration.tau, slots.metric, slots.max_norm)
     if slots.n:
         always = bounds.rows.dtype == np.float64  # a search is expensive
         known = slots.index(HashIndex).find(slots["keys"], keys, always=always)
         match = nearest(slots, bounds, known)
-        searched = match.n_pairs / (len(keys) * slots.n)
-        slots.searched += (searched - slots.searched) * len(keys) / (len(keys) + WINDOW)
+        slots.count_pairs(len(keys), match.n_pairs)
         certified = match.score > bounds.certain_above
         novel = _novel(slots, bounds, match, certified)
     else:
@@ -181,13 +181,6 @@ def chunk(slots: Slots) -> int:
     return min(CHUNK, max(64, 4 * slots.n))
 
 
-def order_by_use(slots: Slots) -> None:
-    """Sort rows by use, most used first, at intervals that grow geometrically."""
-    if slots.n > TIERS[0] and slots.tokens > 1.5 * slots.sorted_at + 4 * CHUNK:
-        slots.take(np.argsort(-slots["count"], kind="stable"))
-        slots.sorted_at = slots.tokens
-
-
 def nearest(slots: Slots, bounds: ScoreBounds, known: Ints | None = None) -> Match:
     """Best slot of each token among the slots before the chunk.
 
@@ -195,7 +188,7 @@ def nearest(slots: Slots, bounds: ScoreBounds, known: Ints | None = None) -> Mat
     """
     keys, start = slots["keys"], 0
     if known is None or (known < 0).all():
-        start = TIERS[0]
+        start = TIERS[0] if len(bounds.keys) > FEW else TIERS[-2]
         match = Match.first(bounds, bounds.scores(slice(None), keys[:start]))
         match.n_pairs = len(bounds.keys) * min(start, slots.n)
     else:

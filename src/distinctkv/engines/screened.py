@@ -29,6 +29,7 @@ Projections = NDArray[np.float32]
 CHUNK = 1024
 LENGTHS = (15, 31, 63, 127, 255)  # of projections without the residual
 MIN_SLOTS = 256  # from which a prefilter can pay
+MIN_PAIRS = 1 << 23  # comparisons after which the first fit pays
 MIN_SEARCHED = 0.25  # share of the slots that tokens must be compared with for it to pay
 REFIT = 4  # fit again when so many times more slots have opened
 SAMPLE = 1024  # slots that the basis is fitted to
@@ -37,7 +38,7 @@ MAX_COST = 0.5  # of the short product and the pairs left, as a share of a full 
 MEASURE = 64  # of so many chunks one goes to the blocked engine, which measures its own cost
 PAIRS = 4096  # gathered at a time
 MAX_PAIRS = 256  # per token on average, beyond which the blocked engine is faster
-BLOCK = 256  # slots at a time, so that their bounds stay in the L2 cache
+CELLS = 1 << 18  # bounds at a time, so that they stay in the L2 cache
 
 
 class Prefilter:
@@ -144,7 +145,7 @@ class Pairs(NamedTuple):
 
 def pays(slots: Slots, concentration: Concentration) -> bool:
     """Whether the prefilter is exact here and costs less than the blocked engine did lately."""
-    if slots.metric != "cosine" or slots.n < MIN_SLOTS or slots.searched < MIN_SEARCHED:
+    if slots.metric != "cosine" or slots.searched < MIN_SEARCHED or slots.n_pairs < MIN_PAIRS:
         return False
     if slots.tokens // CHUNK % MEASURE == 0:
         return False
@@ -248,8 +249,9 @@ def _passing_slots(
     """Tokens and slots that may be repeats of each other; None if they are too many."""
     tokens, rows = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     room = MAX_PAIRS * len(projections)
-    for start in range(0, n_slots, BLOCK):
-        bounds = prefilter.bounds(projections, slice(start, min(start + BLOCK, n_slots)))
+    step = max(256, CELLS // max(1, len(projections)))
+    for start in range(0, n_slots, step):
+        bounds = prefilter.bounds(projections, slice(start, min(start + step, n_slots)))
         token, row = _passing(bounds, prefilter.threshold)
         tokens.append(token)
         rows.append(row + start)
