@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv import Cache, Concentration, Merge
-from distinctkv.engines import screened
+from distinctkv.engines import blocked, screened
 from distinctkv.rule import unit
 from tests.reference import assert_same, follow, write_cut
 from tests.strategies import METRICS, concentrations, cuts, merges, streams, taus
@@ -65,10 +65,10 @@ def test_the_screened_engine_is_the_rule(tau, stream, value, data):
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.4])
 def test_a_long_stream_of_distinct_items_is_still_the_rule(rng, engine, noise):
     items = rng.standard_normal((2000, 8)) @ rng.standard_normal((8, 64))
-    keys = items[rng.integers(0, 2000, 3000)] + noise * rng.standard_normal((3000, 64))
+    keys = items[rng.integers(0, 2000, 2000)] + noise * rng.standard_normal((2000, 64))
     cache = Cache(Concentration.fixed(0.05), engine=engine)
     with patch.object(screened, "MIN_PAIRS", 1 << 18):
-        ids = write_cut(cache, keys, None, [2500, *range(2900, 2950), 2960])
+        ids = write_cut(cache, keys, None, [1800, *range(1900, 1950), 1960])
     rule, want = follow(cache, keys)
     assert ids.tolist() == want
     assert_same(cache, rule, values=False)
@@ -78,10 +78,11 @@ def test_a_long_stream_of_distinct_items_is_still_the_rule(rng, engine, noise):
 @pytest.mark.parametrize("noise", [0.0, 0.25, 0.7])
 def test_a_long_stream_fills_every_tier_and_is_still_the_rule(rng, metric, noise):
     things = rng.standard_normal((500, 24)) / np.sqrt(24)
-    popular = rng.zipf(1.2, 12000) % 500
-    keys = things[popular] + noise / np.sqrt(24) * rng.standard_normal((12000, 24))
+    popular = rng.zipf(1.2, 3000) % 500
+    keys = things[popular] + noise / np.sqrt(24) * rng.standard_normal((3000, 24))
     cache = Cache(Concentration.fixed(0.4), metric=metric)
-    ids = cache.write(keys)
+    with patch.object(blocked, "TIERS", (8, 32, 128)), patch.object(blocked, "CHUNK", 256):
+        ids = cache.write(keys)
     rule, want = follow(cache, keys)
     assert ids.tolist() == want
     assert_same(cache, rule, values=False)

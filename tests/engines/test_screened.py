@@ -33,7 +33,7 @@ def used():
 
 @patch.object(screened, "MIN_PAIRS", 1 << 18)
 def test_auto_uses_the_prefilter_where_most_tokens_are_distinct_and_ids_are_the_rules(rng, used):
-    keys = stream(rng, 3000, n_items=3000)
+    keys = stream(rng, 2200, n_items=3000)
     cache = Cache(Concentration.fixed(0.03))
     ids = np.concatenate([cache.write(part) for part in np.array_split(keys, 7)])
     rule, want = follow(cache, keys)
