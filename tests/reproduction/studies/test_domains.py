@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from reproduction.result import Measure, Result
+from reproduction.result import Result
 from reproduction.studies import domains as study
-from reproduction.studies import routes
 from reproduction.studies.runner import FULL, QUICK, absent
 from reproduction.studies.synthetic_keys import SyntheticKeys, drugs
 from tests.reproduction.studies.tails import routed, streams, tailed
@@ -58,14 +57,14 @@ def test_the_parser_finds_the_sentences(found):
 )
 def test_a_slot_answers_by_its_policy(rng, policy, truth):
     events = routed()
-    answers = routes.answer(events, SyntheticKeys(events, 0.1).draw(rng), policy, tau=0.5)
-    assert (answers == routes.truths(events)[truth]).all()
+    answers = study.answer(events, SyntheticKeys(events, 0.1).draw(rng), policy)
+    assert (answers == study.first_last_commonest(events)[truth]).all()
 
 
 def test_attention_is_asked_for_some_items_and_none_twice(rng, seed):
-    part = study.sample(SyntheticKeys(tailed()).draw(rng), seed)
-    assert len(part.answers) == study.ASKED
-    assert len(np.unique(part.queries, axis=0)) == study.ASKED
+    part = study.some_queries(SyntheticKeys(tailed()).draw(rng), seed)
+    assert len(part.answers) == study.MAX_QUERIES
+    assert len(np.unique(part.queries, axis=0)) == study.MAX_QUERIES
 
 
 def test_a_stream_that_is_absent_leaves_its_rows_unmeasured(partly):
@@ -83,34 +82,8 @@ def test_claims_on_it_are_not_judged_and_the_others_are(partly):
 
 def test_the_reading_speaks_only_of_what_is_here(partly):
     said = " ".join(partly.reading)
-    assert "MIMIC-IV demo, drugs" in said
-    assert "MovieLens, movies" not in said
-    assert "On DE-SynPUF" not in said
-
-
-def labels(recall):
-    """Made-up recalls of every policy, for every route."""
-    one = {route: Measure(recall, 0.0, 2) for route in routes.ROUTES}
-    found = {("labels", policy): one for policy in routes.POLICIES}
-    return found | {
-        ("keyed", "mimic"): {"recall": one["first route"], "attention": one["first route"]}
-    }
-
-
-@pytest.mark.parametrize(
-    ("recall", "said"),
-    [(0.5, "is reached by none of them."), (1.0, "attention for the commonest route.")],
-)
-def test_who_reaches_the_papers_recall_of_drugs_is_measured(recall, said):
-    assert said in study._labelled(labels(recall))
-
-
-def test_the_reading_does_not_say_that_slots_are_as_many_as_items_when_they_are_not():
-    slots = {name: Measure(7.0, 0.0, 2) for name in study.COLUMNS["keyed"]}
-    counts = {name: Measure(900.0, 0.0, 2) for name in study.COLUMNS["counts"]}
-    said = study.reading({("keyed", "mimic"): slots, ("counts", "mimic"): counts})[0]
-    assert "7 slots for 900 distinct" in said
-    assert "as many" not in said
+    assert "of the MIMIC-IV demo" in said
+    assert "of DE-SynPUF" not in said
 
 
 def test_a_result_can_be_read_back(partly):
@@ -128,9 +101,8 @@ def test_the_drugs_of_mimic_have_a_slot_each(seed):
     if absent("mimic"):
         pytest.skip("MIMIC is not on this machine")
     found = study.measure(drugs(), (seed, seed + 1))
-    counts = found["counts"]
-    assert (counts["events"].mean, counts["distinct"].mean) == (18_087, 631)
-    assert found["keyed"]["slots"].mean == pytest.approx(630, abs=3)
+    assert (found["events"].mean, found["distinct"].mean) == (18_087, 631)
+    assert found["slots"].mean == pytest.approx(630, abs=3)
 
 
 @pytest.mark.data
