@@ -1,4 +1,4 @@
-"""The rivals of the cache, each a memory, each with its source and its best setting."""
+"""Methods that the cache is compared with, as memories; each names its source and best setting."""
 
 from .attention import KNN, Attention, Hopfield
 from .clustering import KMeans

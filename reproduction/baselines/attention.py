@@ -8,10 +8,10 @@ import numpy as np
 
 from distinctkv.rule import Floats
 
-from .base import Card, Ids, Singles, TokenPeer, at_least_one, similarity, softmax
+from .base import Card, Float32s, Ids, TokenBaseline, at_least_one, similarity, softmax
 
 
-class Attention(TokenPeer):
+class Attention(TokenBaseline):
     """A slot for every token (Vaswani et al. 2017), one head, no learned projections.
 
     ``theta`` is the temperature of the read, the same .05 as for every memory here.
@@ -30,11 +30,11 @@ class Attention(TokenPeer):
         size="4 L (D + C)",
     )
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         return self._append(keys, values)
 
 
-class KNN(TokenPeer):
+class KNN(TokenBaseline):
     """Every token kept; a query is answered by the mean value of its ``k`` nearest keys.
 
     The retrieval family: kNN language models (Khandelwal et al. 2020), Memorizing Transformers
@@ -59,10 +59,10 @@ class KNN(TokenPeer):
         super().__init__()
         self.k = at_least_one("k", k)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         return self._append(keys, values)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         similar = similarity(queries, self._keys)
         # Stable, so that of equally near tokens the oldest answers.
         nearest = np.argsort(-similar, axis=1, kind="stable")[:, : self.k]  # (Q, k)
@@ -70,7 +70,7 @@ class KNN(TokenPeer):
         return mean
 
 
-class Hopfield(TokenPeer):
+class Hopfield(TokenBaseline):
     """Every token kept; the query moves to the keys it attends to, ``steps`` times.
 
     Ramsauer et al. 2021: ``q <- softmax(q K^T / theta) K``, ``1 / theta`` their beta, of which the
@@ -98,11 +98,11 @@ class Hopfield(TokenPeer):
         super().__init__(theta)
         self.steps = at_least_one("steps", steps)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         return self._append(keys, values)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         for _ in range(self.steps - 1):
             weights = softmax(similarity(queries, self._keys) / self.theta)
             queries = (weights @ self._keys).astype(np.float32)
-        return super()._answer(queries)
+        return super()._read(queries)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from distinctkv.inputs import as_rows, as_values, faults, value_faults
 from distinctkv.rule import Floats, unit
 
-Singles = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 Ids = NDArray[np.int64]
 
 # Products of unit rows on this grid add up in float64 without error, in any order: however a
@@ -24,7 +24,7 @@ _GRID = 2.0**26
 
 @dataclass(frozen=True)
 class Card:
-    """A peer in a line: how it works, what it keeps, how that grows, and its bytes.
+    """A baseline in a line: how it works, what it keeps, how that grows, and its bytes.
 
     ``size`` is a formula in L tokens seen, D key size, C value size and the settings by name.
     """
@@ -35,21 +35,21 @@ class Card:
     size: str
 
 
-class Peer(ABC):
-    """A memory; a mechanism fills in the five abstract methods and sees only clean rows.
+class Baseline(ABC):
+    """A memory; a subclass implements the abstract methods, which get validated rows only.
 
-    Keys and queries reach it as unit rows, values as they are, all in float32, so that the bytes
-    of every memory count the same kind of number.
+    Keys and queries are unit rows, values are unchanged, all in float32, so that the bytes of all
+    memories are comparable.
     """
 
     card: ClassVar[Card]
 
     def __init__(self) -> None:
-        self._widths: tuple[int, int] | None = None
+        self._widths: tuple[int, int] | None = None  # D and C, None before the first write
         self._tokens = 0
 
     def write(self, keys: ArrayLike, values: ArrayLike) -> Ids:
-        """Store a chunk, (L, D) and (L, C); the slot id of each token, -1 where it got none.
+        """Store a chunk, (L, D) and (L, C); returns the slot id of each token, -1 if it has none.
 
         One token may come as one key and one value, (D,) and (C,).
         """
@@ -60,25 +60,25 @@ class Peer(ABC):
         if len(clean_keys) == 0:
             return np.empty(0, np.int64)
         if self._widths is None:
-            self._start(clean_keys.shape[1], clean_values.shape[1])
+            self._init_state(clean_keys.shape[1], clean_values.shape[1])
             self._widths = clean_keys.shape[1], clean_values.shape[1]
-        # A state that overflows is refused where it would be noticed, at the read.
+        # A state that overflows is an error of the next read.
         with np.errstate(over="ignore", invalid="ignore"):
-            ids = self._store(clean_keys, clean_values)
+            ids = self._write(clean_keys, clean_values)
         self._tokens += len(clean_keys)
         return ids
 
     def read(self, queries: ArrayLike) -> Floats:
         """The value for each query, (Q, D) to (Q, C)."""
         if self._widths is None:
-            raise ValueError("nothing was written yet, so there is nothing to read; write first")
+            raise ValueError("nothing was written yet; write before you read")
         clean_queries = unit_rows("queries", queries, self._widths[0])
         with np.errstate(over="ignore", invalid="ignore"):
-            answers = self._answer(clean_queries)
+            answers = self._read(clean_queries)
         if not np.isfinite(answers).all():
             raise ValueError(
-                "the answer is not finite: what was written has added up beyond float32, or a "
-                "theta this near 0 divides beyond it; scale values to about 1, theta to .01 or more"
+                "the read is not finite: the stored sums overflow float32, or theta is too near 0; "
+                "scale values to about 1, or use a theta of .01 or more"
             )
         return answers
 
@@ -92,20 +92,20 @@ class Peer(ABC):
         """Bytes held."""
 
     @abstractmethod
-    def _start(self, width: int, n_values: int) -> None:
-        """Make the empty state, once the sizes D and C are known."""
+    def _init_state(self, width: int, n_values: int) -> None:
+        """Make the empty state for keys of size D and values of size C."""
 
     @abstractmethod
-    def _store(self, keys: Singles, values: Singles) -> Ids:
-        """Take in a chunk."""
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
+        """Store a chunk that is not empty; returns the slot ids."""
 
     @abstractmethod
-    def _answer(self, queries: Singles) -> Floats:
-        """Read a state that is not empty."""
+    def _read(self, queries: Float32s) -> Floats:
+        """Read a memory that is not empty."""
 
 
-class TokenPeer(Peer):
-    """A peer whose slots are whole tokens, read by softmax attention (paper, eq. 3).
+class TokenBaseline(Baseline):
+    """A baseline whose slots are whole tokens, read by softmax attention (paper, eq. 3).
 
     The id of a token is its place in the stream.
     """
@@ -122,27 +122,27 @@ class TokenPeer(Peer):
         """Bytes of the kept keys and values."""
         return self._keys.nbytes + self._values.nbytes if self._widths else 0
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         self._keys = np.empty((0, width), np.float32)
         self._values = np.empty((0, n_values), np.float32)
 
-    def _append(self, keys: Singles, values: Singles) -> Ids:
-        """Put a chunk behind the tokens kept so far."""
+    def _append(self, keys: Float32s, values: Float32s) -> Ids:
+        """Append a chunk to the kept tokens."""
         self._keys = np.concatenate([self._keys, keys])
         self._values = np.concatenate([self._values, values])
         return np.arange(self._tokens, self._tokens + len(keys))
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         return softmax(similarity(queries, self._keys) / self.theta) @ self._values
 
 
-def similarity(queries: Singles, keys: Singles) -> Floats:
+def similarity(queries: Float32s, keys: Float32s) -> Floats:
     """Cosine of unit rows, (Q, D) and (S, D) to (Q, S), exact in float64."""
     product: Floats = queries.astype(np.float64) @ keys.T.astype(np.float64)
     return product
 
 
-def novelty(queries: Singles, keys: Singles) -> Floats:
+def novelty(queries: Float32s, keys: Float32s) -> Floats:
     """Half the squared distance of unit rows, (Q, D) and (S, D) to (Q, S): 1 - cosine (eq. 1).
 
     Unlike 1 - cosine it is 0 for a repeat: rows have length one only to float32.
@@ -168,17 +168,17 @@ def softmax(logits: Floats) -> Floats:
     return weights
 
 
-def unit_rows(what: str, rows: ArrayLike, width: int | None) -> Singles:
-    """Rows of length one, or a refusal."""
+def unit_rows(what: str, rows: ArrayLike, width: int | None) -> Float32s:
+    """Validated rows, scaled to length one and rounded to the grid."""
     given = as_rows(rows, width, what)
-    _refuse(what, given, faults(given, "cosine"))
+    _check_rows(what, given, faults(given, "cosine"))
     return (np.rint(unit(given) * _GRID) / _GRID).astype(np.float32)
 
 
 def value_rows(
     values: ArrayLike, n_rows: int, width: int | None, *, single: bool = False
-) -> Singles:
-    """One vector per token, or a refusal.
+) -> Float32s:
+    """Validated values, one vector per token.
 
     >>> value_rows([[1, 0], [0, 1]], n_rows=2, width=2)
     array([[1., 0.],
@@ -186,24 +186,23 @@ def value_rows(
     """
     kind, given = as_values(values, n_rows, single)
     if kind != "vector":
-        raise TypeError("values must be vectors, got class labels; give them as one-hot rows")
+        raise TypeError("values must be vectors, got class labels; pass one-hot rows")
     if n_rows == 0 and np.ndim(values) == 1:
         given = np.empty((0, width or 1))
     if width is not None and given.shape[1] != width:
         raise ValueError(
-            f"values have {given.shape[1]} numbers, this memory holds values of {width}; "
-            "use one memory per kind of value"
+            f"values have size {given.shape[1]}, this memory holds values of size {width}; "
+            "use one memory for each value size"
         )
-    _refuse("values", given, value_faults(given, np.float32))
+    _check_rows("values", given, value_faults(given, np.float32))
     return given.astype(np.float32)
 
 
-def _refuse(what: str, rows: NDArray[Any], bad: NDArray[np.bool_]) -> None:
+def _check_rows(what: str, rows: NDArray[Any], bad: NDArray[np.bool_]) -> None:
     if bad.any():
         row = int(bad.argmax())
         raise ValueError(
-            f"row {row} of {what} is not finite, or all zeros and without direction: {rows[row]}; "
-            "leave such rows out"
+            f"row {row} of {what} is not finite, or is all zeros: {rows[row]}; remove such rows"
         )
 
 
@@ -228,20 +227,20 @@ def fraction(name: str, number: float) -> float:
     return number
 
 
-# Tokens that a closed form settles at once. It solves for them together: the cost grows with the
-# square of the block, the overhead shrinks with it.
+# Tokens of one closed-form update. Larger blocks cost more arithmetic (quadratic in the block) and
+# less overhead.
 BLOCK = 64
 
 
-class State(Peer):
-    """A peer that keeps a matrix and no token.
+class State(Baseline):
+    """A baseline that keeps a matrix and no token.
 
     No token has a slot of its own, so every id is -1. ``len`` counts the rows of the matrix, as the
     paper does; ``nbytes`` counts every array held and is the fair measure. Random projections are
     drawn once and held, so they count.
     """
 
-    _state: Singles
+    _state: Float32s
 
     def __len__(self) -> int:
         return len(self._state) if self._widths else 0
@@ -251,55 +250,55 @@ class State(Peer):
         """Bytes of all arrays held, the same however long the stream."""
         return sum(part.nbytes for part in vars(self).values() if isinstance(part, np.ndarray))
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         for start in range(0, len(keys), BLOCK):
             block = slice(start, start + BLOCK)
-            self._absorb(keys[block].astype(np.float64), values[block].astype(np.float64))
+            self._update(keys[block].astype(np.float64), values[block].astype(np.float64))
         return np.full(len(keys), -1)
 
     @abstractmethod
-    def _absorb(self, keys: Floats, values: Floats) -> None:
-        """Take in at most ``BLOCK`` tokens, as if they came one by one."""
+    def _update(self, keys: Floats, values: Floats) -> None:
+        """Add at most ``BLOCK`` tokens; the result equals adding them one by one."""
 
 
 class LinearState(State):
     """A matrix (D, C) that a query multiplies."""
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         self._state = np.zeros((width, n_values), np.float32)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         return (queries @ self._state).astype(np.float64)
 
 
 Bools = NDArray[np.bool_]
 
 
-class EvictingPeer(TokenPeer):
-    """A budget of tokens; a mechanism says which one leaves at each step that has one too many.
+class EvictingBaseline(TokenBaseline):
+    """A budget of tokens; a subclass decides which token is evicted when there is one too many.
 
-    A block of tokens is laid behind the kept ones, as columns, so that similarities come from one
-    product and a step of the mechanism is a few operations on a row. Decisions are still taken
-    token by token: no result depends on where blocks or chunks begin. A token stays at least for
-    its own step, so every token has an id.
+    A block of tokens is appended to the kept ones as columns, so that one matrix product gives all
+    similarities of the block. Evictions are still decided token by token: the result does not
+    depend on the borders of blocks or chunks. A token is kept at least for its own step, so every
+    token has an id.
     """
 
-    # Small tables: fewer columns per token, and no threads waking up in BLAS for each product.
+    # Small matrices: fewer columns per token, and BLAS starts no threads.
     _block = 32
 
     def __init__(self, budget: int, theta: float = 0.05) -> None:
         super().__init__(theta)
         self.budget = at_least_one("budget", budget)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         for start in range(0, len(keys), self._block):
             part = slice(start, start + self._block)
             before = len(self._keys)
             self._append(keys[part], values[part])
-            alive = self._settle(self._keys.astype(np.float64), before)
+            alive = self._evict(self._keys.astype(np.float64), before)
             self._keys, self._values = self._keys[alive], self._values[alive]
         return np.arange(self._tokens, self._tokens + len(keys))
 
     @abstractmethod
-    def _settle(self, keys: Floats, before: int) -> Bools:
-        """Which of the columns (S + l, D) stay; the first S = ``before`` were kept before."""
+    def _evict(self, keys: Floats, before: int) -> Bools:
+        """Whether each column (S + l, D) is kept; the first S = ``before`` are earlier tokens."""

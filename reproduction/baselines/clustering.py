@@ -10,10 +10,10 @@ import numpy as np
 
 from distinctkv.rule import Floats
 
-from .base import Card, Ids, Singles, TokenPeer, at_least_one, similarity, softmax
+from .base import Card, Float32s, Ids, TokenBaseline, at_least_one, similarity, softmax
 
 
-class KMeans(TokenPeer):
+class KMeans(TokenBaseline):
     """At most ``budget`` slots, the means of groups of tokens (Lloyd 1982), read by attention.
 
     Offline: every token is held until the first read, which fits the slots with scikit-learn, the
@@ -55,13 +55,13 @@ class KMeans(TokenPeer):
         self.seed = seed
         self._fitted = False
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         if self._fitted:
             raise ValueError("k-means is fitted and its tokens are gone; write all before you read")
         self._append(keys, values)
         return np.full(len(keys), -1)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         if not self._fitted:
             self._fit()
         # -d^2 / 2 but for a constant: a mean of unit keys is shorter than one.
@@ -89,7 +89,7 @@ class KMeans(TokenPeer):
 def spread(keys: Floats, n_slots: int, rng: np.random.Generator) -> Floats:
     """Keys drawn by their squared distance from those already drawn (k-means++).
 
-    Ours because scikit-learn's does not take a NumPy ``Generator``. Ends early when every key
+    scikit-learn's version does not take a NumPy ``Generator``. Ends early when every key
     equals one that was drawn.
     """
     drawn = [int(rng.integers(len(keys)))]

@@ -11,10 +11,10 @@ from distinctkv.rule import Floats
 from .base import (
     Bools,
     Card,
-    EvictingPeer,
+    EvictingBaseline,
+    Float32s,
     Ids,
-    Singles,
-    TokenPeer,
+    TokenBaseline,
     at_least_one,
     positive,
     similarity,
@@ -22,7 +22,7 @@ from .base import (
 )
 
 
-class Recency(TokenPeer):
+class Recency(TokenBaseline):
     """The last ``budget`` tokens, read by attention (sliding-window attention).
 
     The eviction baseline of the paper, and the window of StreamingLLM (Xiao et al. 2023) without
@@ -46,7 +46,7 @@ class Recency(TokenPeer):
         super().__init__(theta)
         self.budget = at_least_one("budget", budget)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         ids = self._append(keys, values)
         # A copy: a view would keep the evicted rows in memory.
         self._keys = self._keys[-self.budget :].copy()
@@ -54,7 +54,7 @@ class Recency(TokenPeer):
         return ids
 
 
-class Sinks(TokenPeer):
+class Sinks(TokenBaseline):
     """The first ``sinks`` tokens and, up to the budget, the last ones (StreamingLLM).
 
     Xiao et al. 2024 found that four first tokens keep a window-attention model stable, because its
@@ -84,7 +84,7 @@ class Sinks(TokenPeer):
         if not 0 <= self.sinks < budget:
             raise ValueError(f"sinks must lie in [0, budget {budget}), got {sinks}")
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         ids = self._append(keys, values)
         if len(self._keys) > self.budget:
             window = len(self._keys) - self.budget + self.sinks
@@ -93,11 +93,11 @@ class Sinks(TokenPeer):
         return ids
 
 
-# Small tables: fewer columns per token, and no threads waking up in BLAS for each product.
+# Small matrices: fewer columns per token, and BLAS starts no threads.
 _BLOCK = 32
 
 
-class H2O(TokenPeer):
+class H2O(TokenBaseline):
     """A budget of tokens; the one with the least accumulated attention leaves (Zhang et al. 2023).
 
     Each token attends, at temperature ``score_theta``, to the kept tokens and itself, and each of
@@ -141,19 +141,19 @@ class H2O(TokenPeer):
         """Bytes of the kept keys and values, and of their scores."""
         return super().nbytes + (self._scores.nbytes if self._widths else 0)
 
-    def _start(self, width: int, n_values: int) -> None:
-        super()._start(width, n_values)
+    def _init_state(self, width: int, n_values: int) -> None:
+        super()._init_state(width, n_values)
         self._scores = np.empty(0)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         ids = np.arange(self._tokens, self._tokens + len(keys))
         for start in range(0, len(keys), _BLOCK):
             block = slice(start, start + _BLOCK)
-            ids[block][self._settle(keys[block], values[block])] = -1
+            ids[block][self._write_block(keys[block], values[block])] = -1
         return ids
 
-    def _settle(self, keys: Singles, values: Singles) -> Ids:
-        """Take in a block and return the places in it of tokens that left in their own step."""
+    def _write_block(self, keys: Float32s, values: Float32s) -> Ids:
+        """Store a block; returns the places in it of tokens that were evicted in their own step."""
         before = len(self._keys)
         self._append(keys, values)
         # A token's similarity to itself is 1, the largest, so no exponent is positive.
@@ -195,7 +195,7 @@ _WINDOW = 32
 _MOST = 2**31  # tokens that any machine holds, for a budget that says no limit
 
 
-class SnapKV(EvictingPeer):
+class SnapKV(EvictingBaseline):
     """A budget of tokens; the one least attended by the last ``window`` tokens leaves.
 
     SnapKV (Li et al. 2024) for a stream without end. Each token attends, at temperature
@@ -227,7 +227,7 @@ class SnapKV(EvictingPeer):
         self, budget: int, window: int | None = None, score_theta: float = 0.1, theta: float = 0.05
     ) -> None:
         super().__init__(budget, theta)
-        self.window = fitting(window, self.budget)
+        self.window = fit_window(window, self.budget)
         self.score_theta = positive("score_theta", score_theta)
         # The votes of the window are counted anew for each block.
         self._block = max(32, self.window)
@@ -237,11 +237,11 @@ class SnapKV(EvictingPeer):
         """Bytes of the kept keys and values, and of the sums that make the window's votes one."""
         return super().nbytes + (self._sums.nbytes if self._widths else 0)
 
-    def _start(self, width: int, n_values: int) -> None:
-        super()._start(width, n_values)
+    def _init_state(self, width: int, n_values: int) -> None:
+        super()._init_state(width, n_values)
         self._sums = np.empty(0)
 
-    def _settle(self, keys: Floats, before: int) -> Bools:
+    def _evict(self, keys: Floats, before: int) -> Bools:
         alive = np.ones(len(keys), bool)
         n_old = len(self._sums)  # of the window
         votes = self._votes(keys, before - n_old)
@@ -274,10 +274,10 @@ class SnapKV(EvictingPeer):
         return np.tril(np.rint(weights, out=weights), first)
 
 
-def fitting(window: int | None, budget: int) -> int:
-    """A window that the budget has room for, or a refusal.
+def fit_window(window: int | None, budget: int) -> int:
+    """The window, by default 32 or the budget if that is less; an error if it exceeds the budget.
 
-    >>> fitting(None, budget=8)
+    >>> fit_window(None, budget=8)
     8
     """
     if window is None:
@@ -287,7 +287,7 @@ def fitting(window: int | None, budget: int) -> int:
     return window
 
 
-class SnapKVOnce(TokenPeer):
+class SnapKVOnce(TokenBaseline):
     """SnapKV as published: the whole prompt is held, and what stays is decided at its end.
 
     The end is here wherever it is read: the last ``window`` tokens vote, and the read attends to
@@ -313,10 +313,10 @@ class SnapKVOnce(TokenPeer):
     ) -> None:
         super().__init__(theta)
         self.budget = at_least_one("budget", budget)
-        self.window = fitting(window, self.budget)
+        self.window = fit_window(window, self.budget)
         self.score_theta = positive("score_theta", score_theta)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         return self._append(keys, values)
 
     def chosen(self) -> Ids:
@@ -328,12 +328,12 @@ class SnapKVOnce(TokenPeer):
         best = np.argsort(-scores, kind="stable")[: self.budget - self.window]
         return np.concatenate([np.sort(best), np.arange(prefix, n)])
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         chosen = self.chosen()
         return softmax(similarity(queries, self._keys[chosen]) / self.theta) @ self._values[chosen]
 
 
-class TOVA(EvictingPeer):
+class TOVA(EvictingBaseline):
     """A budget of tokens; the one that the newest attends to least leaves (Oren et al. 2024).
 
     "Transformers are multi-state RNNs": token omission via attention, with no window and no sinks
@@ -355,7 +355,7 @@ class TOVA(EvictingPeer):
         size="4 B (D + C)",
     )
 
-    def _settle(self, keys: Floats, before: int) -> Bools:
+    def _evict(self, keys: Floats, before: int) -> Bools:
         alive = np.ones(len(keys), bool)
         similar = keys[before:] @ keys.T  # (l, S + l)
         # The first token of the block that is one too many; each from there on makes one leave.
@@ -367,7 +367,7 @@ class TOVA(EvictingPeer):
         return alive
 
 
-class KeyDiff(EvictingPeer):
+class KeyDiff(EvictingBaseline):
     """A budget of tokens; the one whose key is most like the mean of the kept keys leaves.
 
     KeyDiff (Park et al. 2025), with unit keys in the mean. We deviate: a token leaves at each step
@@ -389,7 +389,7 @@ class KeyDiff(EvictingPeer):
         size="4 B (D + C)",
     )
 
-    def _settle(self, keys: Floats, before: int) -> Bools:
+    def _evict(self, keys: Floats, before: int) -> Bools:
         alive = np.ones(len(keys), bool)
         barred = np.zeros(len(keys))
         total = keys[:before].sum(axis=0)
@@ -407,7 +407,7 @@ class KeyDiff(EvictingPeer):
         return alive
 
 
-class Redundancy(EvictingPeer):
+class Redundancy(EvictingBaseline):
     """A budget of tokens; of the two most similar ones the older leaves.
 
     The strongest form we know of eviction by key similarity, the family of KeyDiff (Park et al.
@@ -438,12 +438,12 @@ class Redundancy(EvictingPeer):
         """Bytes of the kept keys and values, and of what each knows of its nearest."""
         return super().nbytes + (self._bound.nbytes + self._twin.nbytes if self._widths else 0)
 
-    def _start(self, width: int, n_values: int) -> None:
-        super()._start(width, n_values)
+    def _init_state(self, width: int, n_values: int) -> None:
+        super()._init_state(width, n_values)
         self._bound = np.empty(0)
         self._twin: Ids = np.empty(0, np.int64)  # -1: it has left
 
-    def _settle(self, keys: Floats, before: int) -> Bools:
+    def _evict(self, keys: Floats, before: int) -> Bools:
         n_new = len(keys) - before
         alive = np.ones(len(keys), bool)
         bound = np.concatenate([self._bound, np.full(n_new, -np.inf)])

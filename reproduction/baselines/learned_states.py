@@ -11,10 +11,10 @@ import numpy as np
 from distinctkv.rule import Floats, unit
 
 from .base import (
+    Baseline,
     Card,
+    Float32s,
     Ids,
-    Peer,
-    Singles,
     State,
     at_least_one,
     fraction,
@@ -58,12 +58,12 @@ class Kanerva(State):
         self.noise = positive("noise", noise)
         self.seed = seed
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         self._state = np.zeros((self.n_rows, n_values), np.float32)
         self._covariance = np.eye(self.n_rows, dtype=np.float32)
         self._places = places(width, self.n_rows, self.seed)
 
-    def _absorb(self, keys: Floats, values: Floats) -> None:
+    def _update(self, keys: Floats, values: Floats) -> None:
         address = addresses(keys, self._places)  # (L, M)
         shared = address @ self._covariance  # (L, M), of what is seen with each row
         seen = shared @ address.T + self.noise * np.eye(len(keys))  # (L, L), of what is seen
@@ -71,18 +71,18 @@ class Kanerva(State):
         self._state += (gain @ (values - address @ self._state)).astype(np.float32)
         self._covariance -= (gain @ shared).astype(np.float32)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         mean: Floats = addresses(queries.astype(np.float64), self._places) @ self._state
         return mean
 
 
-def places(width: int, n_rows: int, seed: int) -> Singles:
+def places(width: int, n_rows: int, seed: int) -> Float32s:
     """Random places on the sphere, (M, D), drawn once and held."""
     drawn = np.random.default_rng(seed).standard_normal((n_rows, width))
     return unit(drawn).astype(np.float32)
 
 
-def addresses(rows: Floats, among: Singles) -> Floats:
+def addresses(rows: Floats, among: Float32s) -> Floats:
     """How much each of the places is active for a key, (L, D) to (L, M); length one.
 
     >>> addresses(np.array([[1.0, 0.0], [-1.0, 0.0]]), places(2, n_rows=3, seed=0)).round(2)
@@ -123,7 +123,7 @@ def refit(
     return fit[:, :n_samples] @ waves(then, n_waves), fit[:, n_samples:]
 
 
-class InfFormer(Peer):
+class InfFormer(Baseline):
     """Keys and values as functions of time, ``B^T f(t)`` for t in [0, 1], read by attention.
 
     The infinity-former (Martins et al. 2022). Each ``block`` tokens, the curve is sampled, squeezed
@@ -187,21 +187,21 @@ class InfFormer(Peer):
         """Bytes of the coefficients and of the waiting tokens."""
         return self._waves.nbytes + self._waiting.nbytes if self._widths else 0
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         self._waves = np.empty((0, width + n_values), np.float32)
         self._waiting = np.empty((0, width + n_values), np.float32)
         self._folded = 0
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         tokens = np.concatenate([self._waiting, np.hstack([keys, values])])
         whole = len(tokens) - len(tokens) % self.block
         for start in range(0, whole, self.block):
-            self._fold(tokens[start : start + self.block])
+            self._refit(tokens[start : start + self.block])
         # A copy: a view would keep the folded tokens in memory.
         self._waiting = tokens[whole:].copy()
         return np.full(len(keys), -1)
 
-    def _fold(self, tokens: Singles) -> None:
+    def _refit(self, tokens: Float32s) -> None:
         """Make room in time, and fit the waves to what was and what came."""
         room = self._folded / (self._folded + self.block)
         if self._folded and self.contraction is not None:
@@ -218,7 +218,7 @@ class InfFormer(Peer):
         # Between its tokens a young curve is bound by nothing: no more samples than tokens.
         return min(self._folded, 2 * self.n_waves)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         width = queries.shape[1]
         rows = np.concatenate([self._curve(), self._waiting])
         keys, values = rows[:, :width], rows[:, width:]
@@ -277,16 +277,16 @@ class Titans(State):
         self.decay = fraction("decay", decay)
         self.seed = seed
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         self._state = np.zeros((self.hidden, width + n_values), np.float32)
         drawn = np.random.default_rng(self.seed).standard_normal((self.hidden, width))
         self._state[:, :width] = drawn
         self._surprise = np.zeros_like(self._state)
 
-    def _absorb(self, keys: Floats, values: Floats) -> None:
+    def _update(self, keys: Floats, values: Floats) -> None:
         weights, surprise = self._state, self._surprise
         singles = keys.astype(np.float32), values.astype(np.float32)
-        # Weights that diverge are refused where they would be noticed, at the read.
+        # Weights that diverge are an error of the next read.
         with np.errstate(over="ignore", invalid="ignore"):
             for key, value in zip(*singles, strict=True):
                 surprise *= self.momentum
@@ -294,7 +294,7 @@ class Titans(State):
                 weights *= self.decay
                 weights += surprise
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         if not np.isfinite(self._state).all():
             raise ValueError(
                 f"the weights have diverged at a step of {self.step}; take a smaller step, or "
@@ -303,14 +303,14 @@ class Titans(State):
         return forward(self._state, queries)[1].astype(np.float64)
 
 
-def forward(weights: Singles, keys: Singles) -> tuple[Singles, Singles]:
+def forward(weights: Float32s, keys: Float32s) -> tuple[Float32s, Float32s]:
     """What the hidden units and the outputs are; a unit's row is ``(W, U)``, (H, D + C)."""
     width = keys.shape[-1]
     active = np.maximum(keys @ weights[:, :width].T, 0) * len(weights) ** -0.5
     return active, active @ weights[:, width:]
 
 
-def gradient(weights: Singles, key: Singles, value: Singles) -> Singles:
+def gradient(weights: Float32s, key: Float32s, value: Float32s) -> Float32s:
     """Of ``|M(key) - value|^2 / 2`` by the weights."""
     active, output = forward(weights, key)
     error = output - value

@@ -9,10 +9,20 @@ import numpy as np
 
 from distinctkv.rule import Floats, unit
 
-from .base import Card, Ids, LinearState, Peer, Singles, State, at_least_one, fraction, positive
+from .base import (
+    Baseline,
+    Card,
+    Float32s,
+    Ids,
+    LinearState,
+    State,
+    at_least_one,
+    fraction,
+    positive,
+)
 
 
-class Superposition(Peer):
+class Superposition(Baseline):
     """One matrix, the sum of all ``k v^T``, read by ``q`` (the paper's fixed-state floor).
 
     Linear attention without a feature map (Katharopoulos et al. 2020), or a diagonal state-space
@@ -44,14 +54,14 @@ class Superposition(Peer):
         """Bytes of the state, the same however long the stream."""
         return self._state.nbytes if self._widths else 0
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         self._state = np.zeros((width, n_values), np.float32)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         self._state += keys.T @ values
         return np.full(len(keys), -1)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         return (queries @ self._state).astype(np.float64)
 
 
@@ -85,7 +95,7 @@ class DecayedSuperposition(LinearState):
         super().__init__()
         self.decay = fraction("decay", decay)
 
-    def _absorb(self, keys: Floats, values: Floats) -> None:
+    def _update(self, keys: Floats, values: Floats) -> None:
         worth = self.decay ** np.arange(len(keys))[::-1, None]
         left = self.decay ** len(keys)
         self._state = (left * self._state + (worth * keys).T @ values).astype(np.float32)
@@ -120,7 +130,7 @@ class Delta(LinearState):
         self.rate = fraction("rate", rate)
         self.decay = 1.0
 
-    def _absorb(self, keys: Floats, values: Floats) -> None:
+    def _update(self, keys: Floats, values: Floats) -> None:
         age = np.arange(len(keys))
         since = self.decay ** np.maximum(age[:, None] - age, 0)  # (L, L), from token to token
         before = self.decay ** (age[:, None] + 1)  # (L, 1), from the block's start to each token
@@ -193,17 +203,17 @@ class Ridge(LinearState):
         self.penalty = positive("penalty", penalty)
         self.decay = fraction("decay", decay)
 
-    def _start(self, width: int, n_values: int) -> None:
-        super()._start(width, n_values)
+    def _init_state(self, width: int, n_values: int) -> None:
+        super()._init_state(width, n_values)
         self._gram = np.zeros((width, width), np.float32)
 
-    def _absorb(self, keys: Floats, values: Floats) -> None:
+    def _update(self, keys: Floats, values: Floats) -> None:
         weighed = (self.decay ** np.arange(len(keys))[::-1, None] * keys).T
         left = self.decay ** len(keys)
         self._gram = (left * self._gram + weighed @ keys).astype(np.float32)
         self._state = (left * self._state + weighed @ values).astype(np.float32)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         gram = self._gram.astype(np.float64) + self.penalty * np.eye(len(self._gram))
         answer: Floats = queries @ np.linalg.solve(gram, self._state.astype(np.float64))
         return answer
@@ -242,17 +252,17 @@ class Based(State):
         self.width = None if width is None else at_least_one("width", width)
         self.seed = seed
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         projected = width if self.width is None else min(width, self.width)
         n_features = (projected + 1) * (projected + 2) // 2
         self._state = np.zeros((n_features, n_values + 1), np.float32)
         self._onto = projection(width, projected, self.seed) if projected < width else None
 
-    def _absorb(self, keys: Floats, values: Floats) -> None:
+    def _update(self, keys: Floats, values: Floats) -> None:
         marked = np.column_stack([values, np.ones(len(values))])
         self._state += (features(self._project(keys)).T @ marked).astype(np.float32)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         projected = self._project(queries.astype(np.float64))
         read: Floats = (features(projected) * powers(projected.shape[1], self.theta)) @ self._state
         return read[:, :-1] / read[:, -1:]
@@ -261,7 +271,7 @@ class Based(State):
         return rows if self._onto is None else unit(rows @ self._onto)
 
 
-def projection(width: int, projected: int, seed: int) -> Singles:
+def projection(width: int, projected: int, seed: int) -> Float32s:
     """A random subspace, (D, P), drawn once and held."""
     drawn = np.random.default_rng(seed).standard_normal((width, projected))
     return np.linalg.qr(drawn)[0].astype(np.float32)
@@ -327,25 +337,25 @@ class Fourier(State):
         self.scale = positive("scale", scale)
         self.seed = seed
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         self._state = np.zeros((self.n_features, n_values), np.float32)
         self._turns = projections(width, self.n_features, self.scale, self.seed)
 
-    def _absorb(self, keys: Floats, values: Floats) -> None:
+    def _update(self, keys: Floats, values: Floats) -> None:
         self._state += (waves(keys, self._turns).T @ values).astype(np.float32)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         answer: Floats = waves(queries.astype(np.float64), self._turns) @ self._state
         return answer
 
 
-def projections(width: int, n_features: int, scale: float, seed: int) -> Singles:
+def projections(width: int, n_features: int, scale: float, seed: int) -> Float32s:
     """Directions and speeds of the waves, (D, features / 2), drawn once and held."""
     drawn = np.random.default_rng(seed).standard_normal((width, n_features // 2))
     return (scale * drawn).astype(np.float32)
 
 
-def waves(rows: Floats, turns: Singles) -> Floats:
+def waves(rows: Floats, turns: Float32s) -> Floats:
     """Features whose products approach a Gaussian of the distance; each row has length one.
 
     >>> features = waves(np.eye(2), projections(2, n_features=4000, scale=1.0, seed=0))

@@ -10,15 +10,16 @@ import numpy as np
 
 from distinctkv.rule import Floats
 
-from .base import Card, Ids, Peer, Singles, at_least_one, positive, similarity, softmax
+from .base import Baseline, Card, Float32s, Ids, at_least_one, positive, similarity, softmax
 
 
-class ScheduledPeer(Peer):
-    """Slots that hold a sum of keys, a sum of values and a count; how many is a matter of time.
+class ScheduledBaseline(Baseline):
+    """Slots that hold a sum of keys, a sum of values and a count; time decides how many.
 
-    When ``chunk`` tokens have come in, those least like any slot open new ones, as many as are due,
-    and the rest join the slot most like them. Until then they wait in a tail, which a read sees
-    token by token. No token has its slot when it is written, so every id is -1.
+    After every ``chunk`` tokens, those least similar to any slot open new slots, as many as the
+    schedule allows, and the others merge into the most similar slot. Until then tokens are kept in
+    a tail, which a read sees token by token. Slots are not known when a token is written, so every
+    id is -1.
     """
 
     def __init__(self, chunk: int, theta: float) -> None:
@@ -31,7 +32,7 @@ class ScheduledPeer(Peer):
         """Slots that there should be after ``n_tokens``."""
 
     @abstractmethod
-    def _slot_keys(self) -> Singles:
+    def _slot_keys(self) -> Float32s:
         """The key of each slot, (S, D), from its sum and its count."""
 
     def _bias(self) -> Floats:
@@ -50,23 +51,23 @@ class ScheduledPeer(Peer):
         held = self._keys, self._values, self._counts, self._tail, self._tail_values
         return sum(array.nbytes for array in held)
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         self._keys = self._tail = np.empty((0, width), np.float32)
         self._values = self._tail_values = np.empty((0, n_values), np.float32)
         self._counts = np.empty(0, np.int64)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         waiting = np.concatenate([self._tail, keys])
         waiting_values = np.concatenate([self._tail_values, values])
         done = len(waiting) - len(waiting) % self.chunk
         for start in range(0, done, self.chunk):
             rows = slice(start, start + self.chunk)
-            self._absorb(waiting[rows], waiting_values[rows])
+            self._write_chunk(waiting[rows], waiting_values[rows])
         # Copies: views would keep the whole chunk in memory.
         self._tail, self._tail_values = waiting[done:].copy(), waiting_values[done:].copy()
         return np.full(len(keys), -1)
 
-    def _absorb(self, keys: Singles, values: Singles) -> None:
+    def _write_chunk(self, keys: Float32s, values: Float32s) -> None:
         """Open the slots that are due, and merge the rest of the chunk."""
         due = max(self._due(int(self._counts.sum()) + len(keys)), 1) - len(self._counts)
         # With no slot yet every token is as novel, and the first ones open slots.
@@ -81,7 +82,7 @@ class ScheduledPeer(Peer):
         np.add.at(self._values, nearest, values[rest])
         np.add.at(self._counts, nearest, 1)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         keys = np.concatenate([self._slot_keys(), self._tail])
         means = self._values / self._counts[:, None]
         bias = np.concatenate([self._bias(), np.zeros(len(self._tail))])
@@ -90,7 +91,7 @@ class ScheduledPeer(Peer):
         return answers
 
 
-class KVM(ScheduledPeer):
+class KVM(ScheduledBaseline):
     """``factor sqrt(T)`` slots after T tokens; the rest merge by sum (KVM, arXiv 2605.09877, 2026).
 
     Chunk by chunk, the tokens whose keys are least like any slot are appended, and the others are
@@ -127,14 +128,14 @@ class KVM(ScheduledPeer):
     def _due(self, n_tokens: int) -> int:
         return max(int(self.factor * np.sqrt(n_tokens)), self.chunk)
 
-    def _slot_keys(self) -> Singles:
+    def _slot_keys(self) -> Float32s:
         lengths = np.sqrt((self._keys**2).sum(axis=1, keepdims=True))
         # Opposite keys cancel; a slot without direction is like nothing.
-        units: Singles = self._keys / np.maximum(lengths, np.float32(1e-6))
+        units: Float32s = self._keys / np.maximum(lengths, np.float32(1e-6))
         return units
 
 
-class OVQ(ScheduledPeer):
+class OVQ(ScheduledBaseline):
     """``n T / (n + T)`` slots after T tokens, each a running mean (OVQ, arXiv 2602.03922, 2026).
 
     Online vector-quantised attention. Chunk by chunk, the tokens whose keys are least like any slot
@@ -169,7 +170,7 @@ class OVQ(ScheduledPeer):
     def _due(self, n_tokens: int) -> int:
         return self.limit * n_tokens // (self.limit + n_tokens)
 
-    def _slot_keys(self) -> Singles:
+    def _slot_keys(self) -> Float32s:
         return (self._keys / self._counts[:, None]).astype(np.float32)
 
     def _bias(self) -> Floats:

@@ -15,11 +15,11 @@ from distinctkv.policy import Concentration
 from distinctkv.rule import Floats
 
 from .base import (
+    Baseline,
     Card,
+    Float32s,
     Ids,
-    Peer,
-    Singles,
-    TokenPeer,
+    TokenBaseline,
     at_least_one,
     fraction,
     novelty,
@@ -29,8 +29,8 @@ from .base import (
 )
 
 
-class _Budgeted(Peer):
-    """The cache under a budget; how fast usage decays is what tells one eviction from another."""
+class _Budgeted(Baseline):
+    """The cache under a budget; the decay of usage makes it LRU or LFU."""
 
     def __init__(self, budget: int, tau: float, decay: float, theta: float) -> None:
         super().__init__()
@@ -45,13 +45,13 @@ class _Budgeted(Peer):
         """Bytes of the slots, their counters and room for growth included."""
         return self._cache.nbytes
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         """The cache starts itself."""
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         return self._cache.write(keys, values)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         return self._cache.read(queries, self.theta).astype(np.float64)
 
 
@@ -109,13 +109,13 @@ class LFU(_Budgeted):
 _BLOCK = 32
 
 
-class TTL(Peer):
+class TTL(Baseline):
     """Slots open on novelty, as in the cache; one that was idle for over ``idle`` tokens leaves.
 
-    Expiry, as in any web cache: no budget, no usage, and yet the memory breathes with the stream.
-    It holds at most ``idle + 1`` slots, since each token uses one. Keys and values are those of
-    the first occurrence. The default suits the paper's alternating stream, where up to 30 items
-    take turns: it costs about as many slots there as the adaptive budget. ``tau`` is the cache's.
+    Expiry, as in any web cache: no budget and no usage; the number of slots follows the stream, at
+    most ``idle + 1``, since each token uses one. Keys and values are those of the first occurrence.
+    The default suits the paper's alternating stream, where up to 30 items take turns: it costs
+    about as many slots there as the adaptive budget. ``tau`` is the cache's.
 
     >>> fresh = TTL(idle=1)
     >>> fresh.write(np.eye(3)[[0, 1, 0, 2, 0]], np.eye(3)[[0, 1, 0, 2, 0]])
@@ -138,7 +138,7 @@ class TTL(Peer):
             raise ValueError(f"tau must lie in [0, 2], got {tau}")
         self.tau = tau
         self.theta = positive("theta", theta)
-        self._born = 0
+        self._n_opened = 0
 
     def __len__(self) -> int:
         return len(self._keys) if self._widths else 0
@@ -151,19 +151,19 @@ class TTL(Peer):
         columns = self._keys, self._values, self._ids, self._used
         return sum(column.nbytes for column in columns)
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         self._keys = np.empty((0, width), np.float32)
         self._values = np.empty((0, n_values), np.float32)
         self._ids: Ids = np.empty(0, np.int64)
         self._used: Ids = np.empty(0, np.int64)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         parts = [slice(start, start + _BLOCK) for start in range(0, len(keys), _BLOCK)]
-        ids = [self._settle(keys[p], values[p], self._tokens + p.start) for p in parts]
+        ids = [self._write_block(keys[p], values[p], self._tokens + p.start) for p in parts]
         return np.concatenate(ids)
 
-    def _settle(self, keys: Singles, values: Singles, now: int) -> Ids:
-        """Take in a block; column S + t is the slot that token t opens, if it does."""
+    def _write_block(self, keys: Float32s, values: Float32s, now: int) -> Ids:
+        """Store a block; column S + t is the slot that token t opens, if it does."""
         before, n_new = len(self._keys), len(keys)
         self._keys = np.concatenate([self._keys, keys])
         self._values = np.concatenate([self._values, values])
@@ -177,7 +177,11 @@ class TTL(Peer):
             slot = self._nearest(np.where(alive[: before + t], gaps[t, : before + t], np.inf))
             if slot < 0:
                 slot = before + t
-                alive[slot], slot_ids[slot], self._born = True, self._born, self._born + 1
+                alive[slot], slot_ids[slot], self._n_opened = (
+                    True,
+                    self._n_opened,
+                    self._n_opened + 1,
+                )
             ids[t], used[slot], due[time] = slot_ids[slot], time, slot
             # Each token uses one slot, so only the one used then can have just become too idle.
             last = time - self.idle - 1
@@ -192,7 +196,7 @@ class TTL(Peer):
         column = int(gaps.argmin()) if len(gaps) else -1
         return -1 if column < 0 or gaps[column] > self.tau else column
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         return softmax(similarity(queries, self._keys) / self.theta) @ self._values
 
 
@@ -200,7 +204,7 @@ class TTL(Peer):
 _ROUNDED = 1e-5
 
 
-class SubGen(Peer):
+class SubGen(Baseline):
     """A key further than ``delta`` from each group's first key opens a group (Zandieh et al. 2024).
 
     A group counts its tokens and keeps ``samples`` of them, drawn evenly (a reservoir). A read
@@ -249,7 +253,7 @@ class SubGen(Peer):
         held = self._first, self._counts, self._keys, self._values
         return sum(array.nbytes for array in held)
 
-    def _start(self, width: int, n_values: int) -> None:
+    def _init_state(self, width: int, n_values: int) -> None:
         self._first = np.empty((0, width), np.float32)
         self._counts = np.empty(0, np.int64)
         self._keys = np.empty((0, self.samples, width), np.float32)
@@ -260,7 +264,7 @@ class SubGen(Peer):
         self._first, self._counts = resized(self._first, n), resized(self._counts, n)
         self._keys, self._values = resized(self._keys, n), resized(self._values, n)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         n = len(self._counts)
         self._resize(n + len(keys))
         ids = np.empty(len(keys), np.int64)
@@ -273,7 +277,7 @@ class SubGen(Peer):
         self._resize(n)
         return ids
 
-    def _group(self, key: Singles, n: int) -> int:
+    def _group(self, key: Float32s, n: int) -> int:
         """The nearest of the first ``n`` groups, or ``n`` where all are too far."""
         if n == 0:
             return 0
@@ -283,7 +287,7 @@ class SubGen(Peer):
         nearest = int(gaps.argmin())
         return int(near[nearest]) if 2 * gaps[nearest] <= self.delta**2 else n
 
-    def _sample(self, group: int, key: Singles, value: Singles) -> None:
+    def _sample(self, group: int, key: Float32s, value: Float32s) -> None:
         """Count a token in, and keep it as a sample with probability ``samples / count``."""
         count = int(self._counts[group])
         self._counts[group] += 1
@@ -291,7 +295,7 @@ class SubGen(Peer):
         if place < self.samples:
             self._keys[group, place], self._values[group, place] = key, value
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         n_samples = np.minimum(self._counts, self.samples)
         held = np.arange(self.samples) < n_samples[:, None]  # (G, t)
         stands_for = np.repeat(self._counts / n_samples, n_samples)
@@ -306,7 +310,7 @@ def resized(rows: NDArray[Any], n: int) -> NDArray[Any]:
     return copy
 
 
-class HAM(TokenPeer):
+class HAM(TokenBaseline):
     """A delta-rule state, and the tokens whose value it misses by more than ``error``.
 
     Hybrid associative memory (Lufkin et al. 2026): a recurrent network takes in every token, and
@@ -355,11 +359,11 @@ class HAM(TokenPeer):
         """Bytes of the kept tokens and of the state."""
         return super().nbytes + (self._state.nbytes if self._widths else 0)
 
-    def _start(self, width: int, n_values: int) -> None:
-        super()._start(width, n_values)
+    def _init_state(self, width: int, n_values: int) -> None:
+        super()._init_state(width, n_values)
         self._state = np.zeros((width, n_values), np.float32)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         missed = np.empty(len(keys), bool)
         for i, (key, value) in enumerate(zip(keys, values, strict=True)):
             gap = value - key @ self._state
@@ -368,7 +372,7 @@ class HAM(TokenPeer):
         self._append(keys[missed], values[missed])
         return np.where(missed, np.arange(self._tokens, self._tokens + len(keys)), -1)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         gaps = novelty(queries, self._keys)
         answers = (queries @ self._state).astype(np.float64)
         close = gaps.min(axis=1, initial=np.inf) <= 1 - self.near
@@ -381,7 +385,7 @@ class HAM(TokenPeer):
 _SAME = 1e-6
 
 
-class NEC(TokenPeer):
+class NEC(TokenBaseline):
     """A dictionary of ``budget`` keys; the least recently used leaves (Pritzel et al. 2017).
 
     The memory of neural episodic control. A key that is already there moves its value a part
@@ -422,11 +426,11 @@ class NEC(TokenPeer):
         """Bytes of the keys and values, and of the time each was last used."""
         return super().nbytes + (self._used.nbytes if self._widths else 0)
 
-    def _start(self, width: int, n_values: int) -> None:
-        super()._start(width, n_values)
+    def _init_state(self, width: int, n_values: int) -> None:
+        super()._init_state(width, n_values)
         self._used = np.empty(0, np.int64)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         n = len(self._keys)
         room = min(n + len(keys), self.budget) - n
         self._append(np.zeros_like(keys[:room]), np.zeros_like(values[:room]))
@@ -444,7 +448,7 @@ class NEC(TokenPeer):
         self._used = self._used[:n].copy()
         return ids
 
-    def _place(self, key: Singles, n: int, now: int) -> tuple[int, bool]:
+    def _place(self, key: Float32s, n: int, now: int) -> tuple[int, bool]:
         """The row for a key, one of the first ``n`` or the next, and whether the key is there."""
         similar = similarity(key[None], self._keys[:n])[0]
         near = np.argpartition(-similar, self.k)[: self.k] if n > self.k else np.arange(n)
@@ -456,7 +460,7 @@ class NEC(TokenPeer):
         self._used[row] = now
         return row, False
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         gaps = np.maximum(2 - 2 * similarity(queries, self._keys), 0)  # (Q, S), squared
         near = np.argsort(gaps, axis=1, kind="stable")[:, : self.k]  # (Q, k)
         weights = 1 / (np.take_along_axis(gaps, near, axis=1) + self.delta)

@@ -12,9 +12,9 @@ from distinctkv.rule import Floats
 
 from .base import (
     Card,
+    Float32s,
     Ids,
-    Singles,
-    TokenPeer,
+    TokenBaseline,
     at_least_one,
     novelty,
     similarity,
@@ -24,7 +24,7 @@ from .base import (
 _MOST = 2**15  # buckets that 16 bits can number
 
 
-class Reformer(TokenPeer):
+class Reformer(TokenBaseline):
     """Every token kept, hashed ``rounds`` times; a query attends to tokens that share a bucket.
 
     Reformer (Kitaev et al. 2020): a bucket is the largest of ``[x R; -x R]`` under a random
@@ -64,23 +64,23 @@ class Reformer(TokenPeer):
         """Bytes of the tokens, of their buckets, and of the rotations."""
         return super().nbytes + (self._bucket.nbytes + self._turns.nbytes if self._widths else 0)
 
-    def _start(self, width: int, n_values: int) -> None:
-        super()._start(width, n_values)
+    def _init_state(self, width: int, n_values: int) -> None:
+        super()._init_state(width, n_values)
         shape = self.rounds, width, self.buckets // 2
         self._turns = np.random.default_rng(self.seed).standard_normal(shape).astype(np.float32)
         self._bucket = np.empty((0, self.rounds), np.int16)  # (S, R)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         self._bucket = np.concatenate([self._bucket, self._hash(keys)])
         return self._append(keys, values)
 
-    def _hash(self, keys: Singles) -> NDArray[np.int16]:
+    def _hash(self, keys: Float32s) -> NDArray[np.int16]:
         """The bucket of each key in each round, (Q, D) to (Q, R)."""
         turned = np.einsum("qd,rdh->qrh", keys.astype(np.float64), self._turns)
         buckets: NDArray[np.int64] = np.concatenate([turned, -turned], axis=2).argmax(axis=2)
         return buckets.astype(np.int16)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         shared = (self._hash(queries)[:, None] == self._bucket[None]).any(axis=2)  # (Q, S)
         answers = np.zeros((len(queries), self._values.shape[1]))
         met = shared.any(axis=1)
@@ -90,7 +90,7 @@ class Reformer(TokenPeer):
         return answers
 
 
-class Routing(TokenPeer):
+class Routing(TokenBaseline):
     """Every token kept, in the group of the nearest mean; a query attends to ``reads`` groups.
 
     The Routing Transformer (Roy et al. 2021), whose groups come from k-means run online over keys
@@ -126,17 +126,17 @@ class Routing(TokenPeer):
         """Bytes of the tokens, of their groups, and of the groups' keys."""
         return super().nbytes + (self._sums.nbytes + self._group.nbytes if self._widths else 0)
 
-    def _start(self, width: int, n_values: int) -> None:
-        super()._start(width, n_values)
+    def _init_state(self, width: int, n_values: int) -> None:
+        super()._init_state(width, n_values)
         self._sums = np.empty((0, width), np.float32)  # (G, D), a mean but for its length
         self._group = np.empty(0, np.int64)  # (S,)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         groups = np.array([self._join(key) for key in keys], np.int64)
         self._group = np.concatenate([self._group, groups])
         return self._append(keys, values)
 
-    def _join(self, key: Singles) -> int:
+    def _join(self, key: Float32s) -> int:
         """Put a key in a group, a new one while there is room, and return the group."""
         if len(self._sums) < self.groups:
             self._sums = np.concatenate([self._sums, key[None]])
@@ -145,21 +145,21 @@ class Routing(TokenPeer):
         self._sums[group] += key
         return group
 
-    def _nearest(self, keys: Singles, n: int) -> Ids:
+    def _nearest(self, keys: Float32s, n: int) -> Ids:
         """The ``n`` groups nearest each key, (Q, D) to (Q, n)."""
         lengths = np.sqrt((self._sums**2).sum(axis=1, keepdims=True))
         # Opposite keys cancel; a group without direction is like nothing.
         means = self._sums / np.maximum(lengths, np.float32(1e-6))
         return np.argsort(-similarity(keys, means), axis=1, kind="stable")[:, :n]
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         asked = self._nearest(queries, self.reads)  # (Q, reads)
         open_to = (self._group[None, :, None] == asked[:, None, :]).any(axis=2)  # (Q, S)
         logits = np.where(open_to, similarity(queries, self._keys) / self.theta, -np.inf)
         return softmax(logits) @ self._values
 
 
-class Landmark(TokenPeer):
+class Landmark(TokenBaseline):
     """Every token kept, in blocks; a query attends to the ``k`` blocks with the nearest landmark.
 
     Landmark attention (Mohtashami & Jaggi 2023) trains a token at the end of each block to stand
@@ -194,11 +194,11 @@ class Landmark(TokenPeer):
         """Bytes of the keys and values, and of the landmarks."""
         return super().nbytes + (self._landmarks.nbytes if self._widths else 0)
 
-    def _start(self, width: int, n_values: int) -> None:
-        super()._start(width, n_values)
+    def _init_state(self, width: int, n_values: int) -> None:
+        super()._init_state(width, n_values)
         self._landmarks = np.empty((0, width), np.float32)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         ids = self._append(keys, values)
         full = self._keys[len(self._landmarks) * self.block :]
         full = full[: len(full) // self.block * self.block]
@@ -206,7 +206,7 @@ class Landmark(TokenPeer):
         self._landmarks = np.concatenate([self._landmarks, means.astype(np.float32)])
         return ids
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         nearest = np.argsort(-similarity(queries, self._landmarks), axis=1, kind="stable")
         blocks = nearest[:, : self.k, None] * self.block + np.arange(self.block)  # (Q, k, b)
         tail = np.arange(len(self._landmarks) * self.block, len(self))
@@ -218,7 +218,7 @@ class Landmark(TokenPeer):
         return answers
 
 
-class Memorizing(TokenPeer):
+class Memorizing(TokenBaseline):
     """The last ``budget`` tokens; a query attends to the ``k`` nearest (Wu et al. 2022).
 
     The memory of the Memorizing Transformer. We deviate: the search is exact, and the answer is not
@@ -245,14 +245,14 @@ class Memorizing(TokenPeer):
         self.budget = at_least_one("budget", budget)
         self.k = at_least_one("k", k)
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         ids = self._append(keys, values)
         # A copy: a view would keep the evicted rows in memory.
         self._keys = self._keys[-self.budget :].copy()
         self._values = self._values[-self.budget :].copy()
         return ids
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         similar = similarity(queries, self._keys)
         # Stable, so that of equally near tokens the oldest answers.
         nearest = np.argsort(-similar, axis=1, kind="stable")[:, : self.k]  # (Q, k)
@@ -265,7 +265,7 @@ _LONGEST = 128  # the source's, for a block in which nothing surprises
 _BLOCK = 64  # tokens compared at once: a long chunk has no table of all pairs
 
 
-class EMLLM(TokenPeer):
+class EMLLM(TokenBaseline):
     """Every token kept, in blocks that begin where a token surprises (Fountas et al. 2025).
 
     A token begins a block when its surprise exceeds ``mean + gamma std`` of the ``window`` before
@@ -313,20 +313,20 @@ class EMLLM(TokenPeer):
     @property
     def nbytes(self) -> int:
         """Bytes of the tokens, of the blocks, and of the window of surprises."""
-        more = (self._borders, self._faces, self._recent) if self._widths else ()
+        more = (self._borders, self._rep_places, self._recent) if self._widths else ()
         return super().nbytes + sum(array.nbytes for array in more)
 
     def borders(self) -> Ids:
         """The place of the first token of each block, the open one last."""
         return self._borders.copy()
 
-    def _start(self, width: int, n_values: int) -> None:
-        super()._start(width, n_values)
+    def _init_state(self, width: int, n_values: int) -> None:
+        super()._init_state(width, n_values)
         self._borders = np.zeros(1, np.int64)  # (E + 1,), the first token of each block
-        self._faces = np.empty((0, self.representatives), np.int64)  # (E, r), places of tokens
+        self._rep_places = np.empty((0, self.representatives), np.int64)  # (E, r)
         self._recent = np.empty(0)  # the last surprises
 
-    def _store(self, keys: Singles, values: Singles) -> Ids:
+    def _write(self, keys: Float32s, values: Float32s) -> Ids:
         ids = self._append(keys, values)
         surprises = np.concatenate([self._recent, surprise(self._keys, self._tokens)])
         for place, now in zip(ids, range(len(self._recent), len(surprises)), strict=True):
@@ -344,13 +344,13 @@ class EMLLM(TokenPeer):
         start = int(self._borders[-1])
         block = self._keys[start:place]
         alike = similarity(block, block).sum(axis=1)
-        faces = np.argsort(-alike, kind="stable")[: self.representatives]
-        self._faces = np.concatenate([self._faces, start + np.sort(faces)[None]])
+        places = np.argsort(-alike, kind="stable")[: self.representatives]
+        self._rep_places = np.concatenate([self._rep_places, start + np.sort(places)[None]])
         self._borders = np.append(self._borders, place)
 
-    def _answer(self, queries: Singles) -> Floats:
+    def _read(self, queries: Float32s) -> Floats:
         similar = similarity(queries, self._keys)  # (Q, S)
-        scores = similar[:, self._faces].max(axis=2)  # (Q, E)
+        scores = similar[:, self._rep_places].max(axis=2)  # (Q, E)
         picked = np.argsort(-scores, axis=1, kind="stable")[:, : self.reads]
         chosen = np.zeros((len(queries), len(self._borders)), bool)
         chosen[:, -1] = True
@@ -360,7 +360,7 @@ class EMLLM(TokenPeer):
         return softmax(np.where(chosen[:, block], similar / self.theta, -np.inf)) @ self._values
 
 
-def surprise(keys: Singles, start: int) -> Floats:
+def surprise(keys: Float32s, start: int) -> Floats:
     """``1 - max cosine`` to the keys before, for each key from ``start`` on; 1 for the first.
 
     >>> surprise(np.eye(2, dtype=np.float32)[[0, 1, 1]], start=0)

@@ -1,4 +1,4 @@
-"""Rules of other caches on the same layer: what the peers do, and schedules that fit."""
+"""Rules of other caches on the same layer: as in the baselines, and schedules that fit."""
 
 import numpy as np
 import pytest

@@ -142,7 +142,7 @@ class KVMAttention(ScheduledAttention):
     torch.Size([1, 40, 32])
     """
 
-    factor = 5.5  # the default of `peers.KVM`
+    factor = 5.5  # the default of `reproduction.baselines.KVM`
 
     def due(self, n_tokens: int) -> int:
         """Slots that there should be after so many tokens, and the first chunk whole."""
@@ -169,7 +169,7 @@ class OVQAttention(ScheduledAttention):
     torch.Size([1, 40, 32])
     """
 
-    limit = 128  # the default of `peers.OVQ`
+    limit = 128  # the default of `reproduction.baselines.OVQ`
 
     def due(self, n_tokens: int) -> int:
         """Slots that there should be after so many tokens."""

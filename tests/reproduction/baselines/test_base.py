@@ -125,7 +125,7 @@ def test_one_token_may_come_without_a_row(make, rng):
 def test_a_sum_beyond_float32_is_refused_at_the_read(make):
     memory = make()
     memory.write(np.eye(3)[[0, 1, 2] * 24], np.full((72, 2), 3e38))
-    with pytest.raises(ValueError, match="beyond float32"):
+    with pytest.raises(ValueError, match="overflow"):
         memory.read(np.eye(3))
 
 
@@ -133,7 +133,7 @@ def test_a_sum_beyond_float32_is_refused_at_the_read(make):
 def test_a_theta_that_divides_beyond_floats_is_named_at_the_read(make):
     memory = make(theta=1e-320)
     memory.write(np.eye(3), np.eye(3))
-    with pytest.raises(ValueError, match="a theta this near 0"):
+    with pytest.raises(ValueError, match="theta"):
         memory.read(np.eye(3))
 
 

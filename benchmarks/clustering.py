@@ -1,23 +1,112 @@
-"""What one would pick instead for distinct things in a stream, its quality beside its speed.
+"""Stream clusterers of other libraries: quality beside speed, and ours on the same streams.
 
-Each baseline first tries a few settings on another stream of the same kind and keeps the best. Its
-learning alone is timed; then every token is given to its nearest centre. Ours is timed with all it
-does. Run ``python -m benchmarks.peers`` (minutes), or with ``--quick``.
+Each clusterer first tries a few settings on another stream of the same kind and keeps the best. Its
+learning alone is timed; then every token is assigned to its nearest centre. Ours is timed with all
+it does. Run ``python -m benchmarks.clustering`` (minutes), or with ``--quick``.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from distinctkv import Cache, Concentration
 
-from .clusterers import BASELINES, Baseline, Setting
 from .common import Ints, Rows, Stream, chunks, draw, keep, race, short, stamp, table, timed, write
+
+Setting = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Clusterer:
+    """How to learn centres from rows, which settings to try, and how many tokens are enough."""
+
+    name: str
+    module: str
+    learn: Callable[..., Rows]
+    settings: list[Setting]
+    tokens: int = 100_000
+    trial: int = 20_000
+
+
+def birch(rows: Rows, threshold: float, branching_factor: int) -> Rows:
+    """Centres of scikit-learn's Birch, in chunks, without its last, global step."""
+    from sklearn.cluster import Birch
+
+    model = Birch(
+        threshold=threshold,
+        branching_factor=branching_factor,
+        n_clusters=None,
+        compute_labels=False,
+    )
+    for part in chunks(len(rows)):
+        model.partial_fit(rows[part])
+    return model.subcluster_centers_
+
+
+def k_means(rows: Rows, n_items: int, first: int, reassignment_ratio: float) -> Rows:
+    """Centres of scikit-learn's MiniBatchKMeans, told how many, by k-means++ on the first rows."""
+    from sklearn.cluster import MiniBatchKMeans
+
+    model = MiniBatchKMeans(
+        n_items, init_size=first, reassignment_ratio=reassignment_ratio, random_state=0
+    )
+    model.partial_fit(rows[:first])
+    for part in chunks(len(rows) - first):
+        model.partial_fit(rows[first:][part])
+    return model.cluster_centers_
+
+
+def dbstream(rows: Rows, clustering_threshold: float, intersection_factor: float) -> Rows:
+    """Centres of river's DBSTREAM, told to forget nothing; a token is a dict there."""
+    from river.cluster import DBSTREAM
+
+    model = DBSTREAM(
+        clustering_threshold=clustering_threshold,
+        intersection_factor=intersection_factor,
+        fading_factor=1e-6,
+        cleanup_interval=10**9,
+    )
+    for row in rows:
+        model.learn_one(dict(enumerate(row.tolist())))
+    return np.array([list(centre.values()) for centre in model.centers.values()], np.float32)
+
+
+def grid(**choices: tuple[Any, ...]) -> list[Setting]:
+    """Every combination.
+
+    >>> grid(a=(1, 2), b=(3,))
+    [{'a': 1, 'b': 3}, {'a': 2, 'b': 3}]
+    """
+    return [dict(zip(choices, each, strict=True)) for each in product(*choices.values())]
+
+
+CLUSTERERS = [
+    Clusterer(
+        *("Birch", "sklearn", birch),
+        # 50 is the default; with more branches than items the tree is flat, and far better here.
+        grid(threshold=(0.25, 0.3, 0.4, 0.5), branching_factor=(50, 4000)),
+    ),
+    Clusterer(
+        *("MiniBatchKMeans", "sklearn", k_means),
+        grid(n_items=(1000,), first=(4096, 16384), reassignment_ratio=(0.0, 0.01, 0.1)),
+        trial=30_000,
+    ),
+    Clusterer(
+        *("DBSTREAM", "river", dbstream),
+        grid(clustering_threshold=(0.4, 0.6, 0.8, 1.0), intersection_factor=(0.3,)),
+        tokens=3_000,
+        trial=1_000,
+    ),
+]
+
 
 N_ITEMS, TAU = 1_000, 0.5
 Result = dict[str, Any]
@@ -39,20 +128,20 @@ def nearest(rows: Rows, centres: Rows) -> Ints:
     )
 
 
-def tune(baseline: Baseline, width: int) -> Setting:
+def tune(clusterer: Clusterer, width: int) -> Setting:
     """The setting that is best on a stream of its own: high recall, and not by many slots."""
 
     def score(setting: Setting) -> float:
-        centres = baseline.learn(trial.rows, **setting)
+        centres = clusterer.learn(trial.rows, **setting)
         spent, recall = quality(nearest(trial.rows, centres), len(centres), trial.items)
         return recall / max(1.0, spent)
 
-    trial = draw(baseline.trial, N_ITEMS, width, seed=1)
-    return max(baseline.settings, key=score)
+    trial = draw(clusterer.trial, N_ITEMS, width, seed=1)
+    return max(clusterer.settings, key=score)
 
 
 def measure(stream: Stream) -> list[Result]:
-    """Ours, and every baseline that is installed, on one stream."""
+    """Ours, and every clusterer that is installed, on one stream."""
     width = stream.rows.shape[1]
     run = race({"ours": partial(ours, stream.rows, TAU)})["ours"]
     ids, n_slots = run.result
@@ -61,18 +150,23 @@ def measure(stream: Stream) -> list[Result]:
     rate = run.rate(len(stream))
     found = [{"name": "ours", "setting": {"tau": TAU}, "slots_per_item": spent, "recall": recall}]
     found[0] |= sizes | rate | {"ours_is_faster": 1.0}
-    for baseline in BASELINES:
-        if not find_spec(baseline.module):
-            print(f"  {baseline.name} is not installed")
+    for clusterer in CLUSTERERS:
+        if not find_spec(clusterer.module):
+            print(f"  {clusterer.name} is not installed")
             continue
-        setting, part = tune(baseline, width), stream[: baseline.tokens]
-        centres, time = timed(partial(baseline.learn, part.rows, **setting))
+        setting, part = tune(clusterer, width), stream[: clusterer.tokens]
+        centres, time = timed(partial(clusterer.learn, part.rows, **setting))
         spent, recall = quality(nearest(part.rows, centres), len(centres), part.items)
         theirs = time.rate(len(part))
-        one = {"name": baseline.name, "setting": setting, "slots_per_item": spent, "recall": recall}
+        one = {
+            "name": clusterer.name,
+            "setting": setting,
+            "slots_per_item": spent,
+            "recall": recall,
+        }
         one["ours_is_faster"] = rate["tokens_per_s"] / theirs["tokens_per_s"]
         found.append(one | sizes | {"N": len(part)} | theirs)
-        print(f"  {baseline.name}: {short(theirs['tokens_per_s'])} tokens/s", flush=True)
+        print(f"  {clusterer.name}: {short(theirs['tokens_per_s'])} tokens/s", flush=True)
     return found
 
 
@@ -120,7 +214,7 @@ def line(row: Result) -> list[str]:
 
 def main() -> None:
     """Measure two streams and the exact duplicates, and print a table."""
-    parser = argparse.ArgumentParser(prog="benchmarks.peers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks.clustering", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="D 64 alone, 30k tokens")
     quick = parser.parse_args().quick
     facts = stamp("scikit-learn", "river")
@@ -132,9 +226,9 @@ def main() -> None:
     print()
     head = ["D", "N", "", "tokens/s", "slots/item", "recall", "ours is faster", "setting"]
     table(head, [line(row) for row in rows])
-    print("A baseline on fewer tokens saw the early, lighter part: its rate is flattered.\n")
+    print("A clusterer on fewer tokens saw the early, lighter part: its rate is flattered.\n")
     same = [duplicates(30_000 if quick else 100_000, width) for width in (64, 384)]
-    keep("peers", {"machine": facts, "streams": rows, "duplicates": same})
+    keep("clustering", {"machine": facts, "streams": rows, "duplicates": same})
 
 
 if __name__ == "__main__":
