@@ -228,7 +228,8 @@ def test_twins_are_the_same_to_it_wherever_a_chunk_ends(make, rng):
     ids = whole.write(keys, values)
     pieces = zip(np.split(keys, cuts), np.split(values, cuts), strict=True)
     np.testing.assert_array_equal(np.concatenate([parts.write(*p) for p in pieces]), ids)
-    np.testing.assert_array_equal(parts.read(keys[:20]), whole.read(keys[:20]))
+    # Not exact: the cache of LRU and LFU adds up its slots in an order that depends on chunks.
+    np.testing.assert_allclose(parts.read(keys[:20]), whole.read(keys[:20]), rtol=1e-6)
 
 
 def test_similarities_do_not_depend_on_the_order_of_addition(rng):
