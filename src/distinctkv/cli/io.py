@@ -177,12 +177,22 @@ def progress(title: str, total: float | None = None) -> Iterator[Update]:
         yield lambda done, total=None, text="": None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-    from rich.progress import TimeRemainingColumn as TimeColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    text = TextColumn("{task.fields[text]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), text)
-    with Progress(*columns, TimeColumn(), console=Console(stderr=True), transient=True) as bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[text]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total, text="")
         yield lambda done, total=total, text="": bar.update(
             task, completed=done, total=total, text=text

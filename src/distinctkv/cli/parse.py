@@ -184,20 +184,20 @@ def _open_parser(state: Path | None, budget: int | None, gain: float | None) -> 
 
     if gain is not None and budget is None:
         raise click.BadParameter("needs --budget, the slots granted always", param_hint="--gain")
-    held = _load(state) if state is not None and state.exists() else None
+    saved = _load(state) if state is not None and state.exists() else None
     if budget is None:
-        return LogParser() if held is None else held
+        return LogParser() if saved is None else saved
     try:
         wanted = Concentration(tau=LogParser().concentration.tau, base=budget, gain=gain or 0.0)
     except (ValueError, OverflowError) as error:
         raise click.BadParameter(str(error), param_hint="--budget, --gain") from error
-    if held is not None and _budget_text(held.concentration) != _budget_text(wanted):
+    if saved is not None and _budget_text(saved.concentration) != _budget_text(wanted):
         raise click.BadParameter(
-            f"{state} was begun with {_budget_text(held.concentration)}; "
+            f"{state} was begun with {_budget_text(saved.concentration)}; "
             "leave out --budget to resume",
             param_hint="--budget",
         )
-    return LogParser(wanted) if held is None else held
+    return LogParser(wanted) if saved is None else saved
 
 
 def _load(state: Path) -> LogParser:
@@ -234,46 +234,14 @@ def serve_metrics(job: Job, port: int | None) -> Iterator[Callable[[], None]]:
         return
     try:
         from prometheus_client import CollectorRegistry, start_http_server
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     except ImportError as error:
         from ..extras import install
 
         raise click.ClickException(
             f"--metrics needs prometheus-client; {install('metrics')}"
         ) from error
-
-    class Collector:
-        """The numbers as they were published last; the server asks from another thread."""
-
-        metrics: list[Any]
-
-        def collect(self) -> list[Any]:
-            return self.metrics
-
-        def publish(self) -> None:
-            parser, counts = job.parser, job.counts
-            counters = {
-                "lines": ("Lines parsed.", parser.seen),
-                "templates_opened": ("Templates opened or split off.", parser.n_opened),
-                "forgotten_lines": ("Lines in templates that were evicted.", parser.forgotten),
-                "undecodable_lines": ("Lines that are not UTF-8.", counts.undecodable),
-                "truncated_lines": ("Lines that were cut for their length.", counts.truncated),
-            }
-            gauges = {
-                "templates": ("Templates held.", len(parser)),
-                "slots": ("Slots held: templates and word sequences.", parser.n_variants),
-                "budget_slots": ("Slots granted.", parser.budget),
-                "temperature": ("How often slots opened lately, 0 to 1.", parser.temperature),
-            }
-            self.metrics = [
-                kind(f"distinctkv_{name}", text, value=value)
-                for kind, group in ((CounterMetricFamily, counters), (GaugeMetricFamily, gauges))
-                for name, (text, value) in group.items()
-            ]
-
-    collector, registry = Collector(), CollectorRegistry()
-    collector.publish()
-    registry.register(collector)
+    metrics, registry = _Metrics(job), CollectorRegistry()
+    registry.register(metrics)
     try:
         server, _ = start_http_server(port, "127.0.0.1", registry)
     except OSError as error:
@@ -283,10 +251,47 @@ def serve_metrics(job: Job, port: int | None) -> Iterator[Callable[[], None]]:
         ) from error
     click.echo(f"metrics: http://127.0.0.1:{server.server_port}/metrics", err=True)
     try:
-        yield collector.publish
+        yield metrics.publish
     finally:
         server.shutdown()
         server.server_close()
+
+
+class _Metrics:
+    """The numbers of a job when `publish` was called last; the server reads them in a thread."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._metrics: list[Any] = []
+        self.publish()
+
+    def collect(self) -> list[Any]:
+        """What the registry asks for."""
+        return self._metrics
+
+    def publish(self) -> None:
+        """Take the numbers as they are now."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        parser, counts = self._job.parser, self._job.counts
+        counters = {
+            "lines": ("Lines parsed.", parser.seen),
+            "templates_opened": ("Templates opened or split off.", parser.n_opened),
+            "forgotten_lines": ("Lines in templates that were evicted.", parser.forgotten),
+            "undecodable_lines": ("Lines that are not UTF-8.", counts.undecodable),
+            "truncated_lines": ("Lines that were cut for their length.", counts.truncated),
+        }
+        gauges = {
+            "templates": ("Templates held.", len(parser)),
+            "slots": ("Slots held: templates and word sequences.", parser.n_variants),
+            "budget_slots": ("Slots granted.", parser.budget),
+            "temperature": ("How often slots opened lately, 0 to 1.", parser.temperature),
+        }
+        self._metrics = [
+            kind(f"distinctkv_{name}", text, value=value)
+            for kind, group in ((CounterMetricFamily, counters), (GaugeMetricFamily, gauges))
+            for name, (text, value) in group.items()
+        ]
 
 
 def print_summary(job: Job, n_templates: int, n_lines: int, seconds: float) -> None:

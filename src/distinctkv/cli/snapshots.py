@@ -27,13 +27,13 @@ def info(file: Path, as_json: bool, tensors: bool) -> None:
     """
     with file_errors():
         kind, version = read_kind(file)
-        held = load(file, kind)
+        content = load(file, kind)
     facts: dict[str, Any] = {
         "file": str(file),
         "kind": kind,
         "version": version,
         "bytes": file.stat().st_size,
-        "content": repr(held) if kind in MERGEABLE else _state(held[1]),
+        "content": repr(content) if kind in MERGEABLE else _state(content[1]),
         "tensors": _tensors(file) if tensors else len(_tensors(file)),
     }
     with standard_output():
@@ -147,11 +147,11 @@ def _common_kind(files: tuple[Path, ...]) -> str:
     return first
 
 
-def _threshold(held: Any) -> str:  # noqa: ANN401
+def _threshold(content: Any) -> str:  # noqa: ANN401
     """The number that decides what is a repeat."""
-    if hasattr(held, "similarity"):
-        return f"similarity {held.similarity:g}"
-    return f"tau {held.concentration.tau:g}"
+    if hasattr(content, "similarity"):
+        return f"similarity {content.similarity:g}"
+    return f"tau {content.concentration.tau:g}"
 
 
 def _state(state: dict[str, Any]) -> dict[str, str]:

@@ -198,18 +198,18 @@ class Job:
 
     def __iter__(self) -> Iterator[Batch]:
         """All batches until the end, or until it is to stop; empty ones while waiting."""
-        held, n_known = list[str](), 0
+        pending, n_known = list[str](), 0
         since = monotonic()
         for chunk in self.source:
-            held += chunk.lines
+            pending += chunk.lines
             n_known += chunk.n_known
-            if not self._detecting or self._enough(held, monotonic() - since):
-                yield self._batch(Chunk(held, n_known))
-                held, n_known = [], 0
+            if not self._detecting or self._enough(pending, monotonic() - since):
+                yield self._batch(Chunk(pending, n_known))
+                pending, n_known = [], 0
             if self._stop():
                 break
-        if held:
-            yield self._batch(Chunk(held, n_known))
+        if pending:
+            yield self._batch(Chunk(pending, n_known))
         if self.source.has_partial:
             self.save()
             self._finished = True
@@ -305,10 +305,10 @@ class Job:
                 "leave out --header to resume"
             )
 
-    def _enough(self, held: list[str], seconds: float) -> bool:
+    def _enough(self, lines: list[str], seconds: float) -> bool:
         """Whether to detect the header now."""
-        slow = self.source.waiting and (len(held) >= ENOUGH or seconds > PATIENCE)
-        return bool(held) and (len(held) >= SAMPLE or slow)
+        slow = self.source.waiting and (len(lines) >= ENOUGH or seconds > PATIENCE)
+        return bool(lines) and (len(lines) >= SAMPLE or slow)
 
     def _batch(self, chunk: Chunk) -> Batch:
         lines = chunk.lines

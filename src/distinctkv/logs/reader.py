@@ -221,10 +221,8 @@ class TextFile:
         return not same or status.st_size < self.offset
 
     def overwritten(self) -> bool:
-        """Whether the file does not have the bytes any more that were read last."""
-        raw = cast(
-            io.FileIO, self._raw.raw
-        )  # without the buffer, which may hold the bytes of before
+        """Whether the bytes before the offset are not those that were read."""
+        raw = cast(io.FileIO, self._raw.raw)  # the buffer may hold bytes from before
         here = raw.tell()
         raw.seek(self.offset - len(self._recent))
         found = raw.read(len(self._recent))
