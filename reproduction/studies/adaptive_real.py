@@ -211,7 +211,9 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="adaptive_real",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs("adaptive_real", rows, width=WIDTH, wide=WIDE, decay=DECAY),
+        reading=paragraphs(
+            "adaptive_real", rows, width=WIDTH, wide=WIDE, decay=DECAY, **best_of_decays(rows)
+        ),
         rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),
@@ -391,6 +393,15 @@ def decay_rows(runs: Runs) -> Iterator[Row]:
         label = "For ever" if horizon == inf else f"For {horizon:,} tokens"
         setting = f"decay {1 - 1 / horizon:.4g}"
         yield BGL.row("decay", name, label, numbers, setting, "added")
+
+
+def best_of_decays(rows: Iterable[Row]) -> dict[str, float | None]:
+    """The largest mean over decays of each measure of table "decay"; None without data."""
+    found = [row.measures for row in rows if row.table == "decay" and row.measures]
+    return {
+        f"best_{name}": max((one[name].mean for one in found), default=None)
+        for name in ("fixed", "adaptive", "gain")
+    }
 
 
 def recalls_at(runs: Runs, horizon: float) -> dict[str, list[float]]:

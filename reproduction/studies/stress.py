@@ -355,14 +355,27 @@ def _series(found: Found) -> tuple[Series, ...]:
     return tuple(lines)
 
 
+def tau_range(found: Found, noise: float) -> str:
+    """The thresholds with about the best recall and at most 1.1 slots per item."""
+    met = {tau: found["tau", noise, at_tau(tau)] for tau in TAUS}
+    best = max(measures["recall"].mean for measures in met.values())
+    good = [
+        tau
+        for tau, measures in met.items()
+        if measures["recall"].mean >= best - CLOSE and measures["slots/item"].mean <= 1.1
+    ]
+    return f"{good[0]:g} to {good[-1]:g}" if good else "none"
+
+
 def _extra(found: Found) -> dict[str, float | str]:
     """Numbers of the findings that are not a single measure."""
-    noise = next(condition for condition in CONDITIONS if condition.name == "noise")
-    recommended = {degree: recommend(found, noise, degree) for degree in noise.streams}
+    noisy = next(condition for condition in CONDITIONS if condition.name == "noise")
+    recommended = {degree: recommend(found, noisy, degree) for degree in noisy.streams}
     extra: dict[str, float | str] = {
         "default_tau": Concentration().tau,
         **{name: MEANING[name] for name in (PLAIN, SAFE)},
         **{f"tau at {degree:g}": name for degree, name in recommended.items()},
+        **{f"tau range at {noise:g}": tau_range(found, noise) for noise in (0.1, 0.5)},
     }
     for setting in (PLAIN, SAFE):
         met = [
