@@ -114,9 +114,6 @@ def require_report() -> None:
         raise click.ClickException(f"the reproduction needs {needed}; {install('reproduction')}")
 
 
-need_report = require_report  # for `distinctkv watch --report`, which will not need it
-
-
 def _measure(
     names: Sequence[str], seeds: range, scale: runner.Scale, folder: Path, again: bool
 ) -> tuple[list[str], bool]:
