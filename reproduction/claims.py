@@ -15,13 +15,13 @@ class Wording(TypedDict, total=False):
     """A line of ``claims.toml``: a number and its tolerance always, a qualification sometimes."""
 
     paper: float
-    within: float
+    tolerance: float
     source: Source
-    but: str
-    instead: str
+    caveat: str
+    contested: str
     ours: float
-    aside: str
-    least: bool
+    not_judged: str
+    lower_bound: bool
 
 
 # table -> row -> measure -> wording
@@ -32,7 +32,7 @@ def claims_for(study: str) -> Claims:
     """What the paper claims of a study.
 
     >>> claims_for("recall")["table"]["dp"]["slots"]
-    {'paper': 64, 'within': 0.5, 'source': 'rounding'}
+    {'paper': 64, 'tolerance': 0.5, 'source': 'rounding'}
     """
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     tables: Claims = tomllib.loads(text).get(study, {})
@@ -48,8 +48,8 @@ def check(study: str, rows: Sequence[Row], claims: Claims | None = None) -> tupl
         for name, measure in row.measures.items()
     }
     claimed = _lines(study, claims)
-    absent = tuple(f"{study}.{row.table}.{row.name}." for row in rows if row.absent)
-    unmeasured = [name for name in claimed if name not in measured and not name.startswith(absent)]
+    missing = tuple(f"{study}.{row.table}.{row.name}." for row in rows if row.missing)
+    unmeasured = [name for name in claimed if name not in measured and not name.startswith(missing)]
     if unmeasured:
         raise ValueError(
             f"claims.toml speaks of {min(unmeasured)}, which was not measured; "
@@ -62,7 +62,7 @@ def check(study: str, rows: Sequence[Row], claims: Claims | None = None) -> tupl
 
 
 def unmeasured(study: str) -> tuple[Claim, ...]:
-    """Every claim on a study whose data is absent."""
+    """Every claim on a study whose data is missing."""
     lines = _lines(study, claims_for(study))
     return tuple(mark_unmeasured(name, wording) for name, wording in lines.items())
 
@@ -76,18 +76,18 @@ def attach(result: Result) -> Result:
 def mark_unmeasured(name: str, wording: Wording) -> Claim:
     """A claim on what was not measured.
 
-    >>> mark_unmeasured("toy.table.dp.recall", {"paper": 0.92, "within": 0.02}).verdict
-    'not measured: data absent'
+    >>> mark_unmeasured("toy.table.dp.recall", {"paper": 0.92, "tolerance": 0.02}).verdict
+    'not measured: data missing'
     """
     return Claim(
         id=name,
         paper=wording["paper"],
         measured=None,
         spread=None,
-        tolerance=wording["within"],
+        tolerance=wording["tolerance"],
         source=wording.get("source", "ours"),
-        verdict="not measured: data absent",
-        kind="absent",
+        verdict="not measured: data missing",
+        kind="missing",
     )
 
 
@@ -102,14 +102,15 @@ def _lines(study: str, claims: Claims) -> Mapping[str, Wording]:
 
 
 def judge(name: str, ours: Measure, wording: Wording) -> Claim:
-    """One verdict: ``|ours - paper| <= within + margin`` holds.
+    """One verdict: ``|ours - paper| <= tolerance + margin`` holds.
 
-    >>> claim = judge("toy.table.dp.recall", Measure(0.9, 0.03, 9), {"paper": 0.92, "within": 0.02})
+    >>> wording = {"paper": 0.92, "tolerance": 0.02}
+    >>> claim = judge("toy.table.dp.recall", Measure(0.9, 0.03, 9), wording)
     >>> claim.verdict, round(claim.tolerance, 4)
     ('holds', 0.0431)
     """
-    tolerance = round(wording["within"] + ours.margin, 12)
-    verdict, kind = _said(ours.mean, tolerance, wording)
+    tolerance = round(wording["tolerance"] + ours.margin, 12)
+    verdict, kind = _verdict(ours.mean, tolerance, wording)
     return Claim(
         id=name,
         paper=wording["paper"],
@@ -122,16 +123,16 @@ def judge(name: str, ours: Measure, wording: Wording) -> Claim:
     )
 
 
-def _said(mean: float, tolerance: float, wording: Wording) -> tuple[str, Kind]:
+def _verdict(mean: float, tolerance: float, wording: Wording) -> tuple[str, Kind]:
     """The verdict in words, and its kind."""
 
     def near(number: float) -> bool:
         return round(abs(mean - number), 12) <= tolerance
 
-    if "aside" in wording:
-        return f"not judged, {wording['aside']}", "aside"
-    if "instead" in wording and near(wording["ours"]):
-        return wording["instead"], "contested"
-    if near(wording["paper"]) or (wording.get("least") and mean > wording["paper"]):
-        return f"holds, {wording['but']}" if "but" in wording else "holds", "holds"
+    if "not_judged" in wording:
+        return f"not judged, {wording['not_judged']}", "not_judged"
+    if "contested" in wording and near(wording["ours"]):
+        return wording["contested"], "contested"
+    if near(wording["paper"]) or (wording.get("lower_bound") and mean > wording["paper"]):
+        return f"holds, {wording['caveat']}" if "caveat" in wording else "holds", "holds"
     return "fails", "fails"

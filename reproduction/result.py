@@ -13,8 +13,8 @@ Setting = str | int | float
 # A row of the paper's table; one that we add to it; the cache itself.
 Role = Literal["paper", "added", "cache"]
 # What became of a number of the paper. One set aside is shown and not judged; one whose data is
-# absent was not measured.
-Kind = Literal["holds", "contested", "fails", "aside", "absent"]
+# missing was not measured.
+Kind = Literal["holds", "contested", "fails", "not_judged", "missing"]
 # Where a tolerance comes from: the paper's spread, the last digit it prints, or us.
 Source = Literal["spread", "rounding", "ours"]
 # Student's t, for 95 in 100, by degrees of freedom from 1; later ones follow from the last.
@@ -63,7 +63,7 @@ class Row:
     """A line of a table: what was measured, and the setting it was measured at.
 
     Rows of one ``table`` have the same measures; a study with one table need not name it. A row
-    that could not be measured names the stream that is ``absent``, and has no measures.
+    that could not be measured names the stream that is ``missing_data``, and has no measures.
     """
 
     name: str
@@ -72,13 +72,13 @@ class Row:
     setting: str
     role: Role
     table: str = "table"
-    absent: str = ""
+    missing: str = ""
 
     def __post_init__(self) -> None:
         """Refuse a row that is both measured and not, or neither."""
-        if bool(self.measures) == bool(self.absent):
+        if bool(self.measures) == bool(self.missing):
             raise ValueError(
-                f"row {self.name!r} needs measures, or the name of the stream that is absent"
+                f"row {self.name!r} needs measures, or the name of the stream that is missing"
             )
 
 
@@ -108,7 +108,7 @@ class Claim:
 
     id: str
     paper: float
-    measured: float | None  # None where the data is absent
+    measured: float | None  # None where the data is missing
     spread: float | None
     tolerance: float
     source: Source
@@ -123,7 +123,7 @@ class Claim:
     @property
     def judged(self) -> bool:
         """Whether it counts."""
-        return self.kind not in ("aside", "absent")
+        return self.kind not in ("not_judged", "missing")
 
     @property
     def table(self) -> str:
@@ -157,7 +157,7 @@ class Result:
     versions: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     headings: Mapping[str, str] = field(default_factory=dict)  # table -> what stands above it
-    absent: tuple[str, ...] = ()  # streams that were not on this machine
+    missing: tuple[str, ...] = ()  # streams that were not on this machine
 
     @property
     def passes(self) -> bool:
@@ -204,6 +204,6 @@ def _rebuild(raw: Mapping[str, Any]) -> Result:
         "seeds": tuple(raw["seeds"]),
         "series": tuple(Series(**line) for line in series),
         "claims": tuple(Claim(**claim) for claim in raw["claims"]),
-        "absent": tuple(raw["absent"]),
+        "missing": tuple(raw["missing"]),
     }
     return Result(**{**raw, **made})

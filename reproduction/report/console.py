@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..result import Result, Row, measures_of
-from .text import ABSENT, cell, missing_notice, paper, seeds_behind, verdict
+from .text import UNMEASURED, cell, missing_notice, paper, seeds_behind, verdict
 
 # A name and what stands under it.
 Column = tuple[str, list[str]]
@@ -27,18 +27,14 @@ def tables(result: Result) -> Group:
     """
     title = f"{result.title} ({result.settings.get('scale')}, {seeds_behind(result)})"
     made: list[RenderableType] = [Text(title, style="bold")]
-    if result.absent:
-        made.append(
-            Text(
-                missing_notice(result) if result.rows else f"{ABSENT}\n{missing_notice(result)}",
-                "yellow",
-            )
-        )
+    if result.missing:
+        notice = missing_notice(result)
+        made.append(Text(notice if result.rows else f"{UNMEASURED}\n{notice}", "yellow"))
     for name, rows in result.tables.items():
         claimed = frozenset(claim.measure for claim in result.claims_of(*rows))
         heading = result.headings.get(name)
         if not measures_of(rows):
-            heading = f"{heading or 'Table'}: {ABSENT}"
+            heading = f"{heading or 'Table'}: {UNMEASURED}"
         made.append(Numbers(result, rows, claimed, heading))
         if claimed:
             made.append(_verdicts(result, rows))

@@ -56,7 +56,7 @@ def lines(pattern: str, names: str, faint: str = "") -> Callable[[Result], list[
 def _find(result: Result, series: Mapping[str, Series], *names: str) -> Series | None:
     """The first of these names that there is."""
     found = next((series[name] for name in names if name in series), None)
-    if found is None and not result.absent:
+    if found is None and not result.missing:
         raise ValueError(f"study {result.study} has no series {' or '.join(names)}")
     return found
 

@@ -15,15 +15,15 @@ MARKS: Mapping[Kind, str] = {
     "fails": "✗",
     "contested": "≠",
     "holds": "✓",
-    "aside": "·",
-    "absent": "○",
+    "not_judged": "·",
+    "missing": "○",
 }
-ABSENT = "not measured: data absent"
+UNMEASURED = "not measured: data missing"
 # What is no stream is not got by ``python -m reproduction.data get``.
 NOTICES = {
-    "torch": f"torch is absent. Run {install('torch')}.",
-    "transformers": f"transformers is absent. Run {install('hf')}.",
-    "smollm2": "The model SmolLM2-135M-Instruct is absent. Run python -m benchmarks.llm.fetch, or "
+    "torch": f"torch is missing. Run {install('torch')}.",
+    "transformers": f"transformers is missing. Run {install('hf')}.",
+    "smollm2": "The model SmolLM2-135M-Instruct is missing. Run python -m benchmarks.llm.fetch, or "
     "put it into the folder smollm2-135m-instruct where DISTINCTKV_DATA says.",
 }
 
@@ -91,14 +91,14 @@ def verdict(result: Result, row: Row) -> Verdict:
     """
     claims = result.claims_of(row)
     if not claims:
-        lacks = f"not measured: {row.absent} absent"
-        return Verdict(lacks, "absent") if row.absent else Verdict("")
+        lacks = f"not measured: {row.missing} missing"
+        return Verdict(lacks, "missing") if row.missing else Verdict("")
     kind = next(kind for kind in MARKS if kind in {claim.kind for claim in claims})
     if kind == "fails":
         failed = ", ".join(claim.measure for claim in claims if not claim.passes)
         return Verdict(f"fails: {failed}", kind)
-    if kind == "absent":
-        return Verdict(ABSENT, kind)
+    if kind == "missing":
+        return Verdict(UNMEASURED, kind)
     particular = [claim for claim in claims if claim.verdict != "holds"]
     said = "; ".join(f"{claim.measure}: {claim.verdict}" for claim in particular)
     return Verdict(said or "holds", kind)
@@ -117,7 +117,7 @@ def claim_on(result: Result, row: Row, measure: str) -> Claim | None:
 
 
 def cell(row: Row, measure: str) -> str:
-    """What was measured, or a dash in a row whose data is absent."""
+    """What was measured, or a dash in a row whose data is missing."""
     return spread(row.measures[measure]) if row.measures else "–"
 
 
@@ -131,16 +131,16 @@ def tally(results: Sequence[Result]) -> str:
     said = f"{kinds.count('holds')} of {len(kinds)} claims hold" if kinds else "no claims to check"
     if "contested" in kinds:
         said += f", {kinds.count('contested')} contested"
-    without = sum(claim.kind == "absent" for claim in claims)
-    return f"{said}; {without} claim{'s' * (without != 1)} {ABSENT}" if without else said
+    without = sum(claim.kind == "missing" for claim in claims)
+    return f"{said}; {without} claim{'s' * (without != 1)} {UNMEASURED}" if without else said
 
 
 def score(result: Result) -> str:
     """Claims that hold, of all that are judged in a study, and those that want for data."""
     kinds = [claim.kind for claim in result.claims if claim.judged]
-    without = sum(claim.kind == "absent" for claim in result.claims)
+    without = sum(claim.kind == "missing" for claim in result.claims)
     said = [f"{kinds.count('holds')} of {len(kinds)} hold"] if kinds or not without else []
-    return "; ".join([*said, f"{without} {ABSENT}"] if without else said)
+    return "; ".join([*said, f"{without} {UNMEASURED}"] if without else said)
 
 
 def seeds_behind(result: Result) -> str:
@@ -158,17 +158,17 @@ def seeds_behind(result: Result) -> str:
 def missing_notice(result: Result) -> str:
     """Which streams a study wants for, and how to get them; nothing if all were here.
 
-    >>> missing_notice(Result("toy", "", "", (), (), {}, (), absent=("mimic",)))[:64]
-    'Data absent: mimic. Run python -m reproduction.data get mimic, o'
+    >>> missing_notice(Result("toy", "", "", (), (), {}, (), missing=("mimic",)))[:64]
+    'Missing data: mimic. Run python -m reproduction.data get mimic, o'
     """
-    if not result.absent:
+    if not result.missing:
         return ""
-    if set(result.absent) <= set(NOTICES):
-        return " ".join(NOTICES[name] for name in result.absent)
-    one = len(result.absent) == 1
-    command = f"python -m reproduction.data get {result.absent[0] if one else 'NAME'}"
+    if set(result.missing) <= set(NOTICES):
+        return " ".join(NOTICES[name] for name in result.missing)
+    one = len(result.missing) == 1
+    command = f"python -m reproduction.data get {result.missing[0] if one else 'NAME'}"
     return (
-        f"Data absent: {', '.join(result.absent)}. Run {command}{'' if one else ' for each'}, or "
+        f"Missing data: {', '.join(result.missing)}. Run {command}{'' if one else ' for each'}, or "
         f"let DISTINCTKV_DATA name {'its' if one else 'their'} folder."
     )
 

@@ -31,7 +31,7 @@ from ..result import Measure, Result, Role, Row, Series, Setting
 from . import Progress
 from .adaptive import DIFFERENCES, FAMILIES, MEASURES, Trace, chunks, evaluate, recall_at_cost
 from .findings import paragraphs
-from .runner import FULL, Scale, absent, finish, mark_unmeasured, silent, sources
+from .runner import FULL, Scale, finish, mark_unmeasured, missing_data, silent, sources
 from .sweep import Method
 
 TITLE = "A budget that follows surprise, on real streams"
@@ -103,7 +103,7 @@ class Stream:
         setting: str,
         role: Role,
     ) -> Row:
-        """A row of a table; without numbers, one whose stream is absent."""
+        """A row of a table; without numbers, one whose stream is missing."""
         measures = {name: Measure.of([*map(float, found)]) for name, found in numbers.items()}
         return Row(name, label, measures, setting, role, table, "" if measures else self.data)
 
@@ -200,7 +200,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Every method on the streams that are on this machine."""
     started = perf_counter()
-    missing = absent(*(stream.data for stream in STREAMS))
+    missing = missing_data(*(stream.data for stream in STREAMS))
     events = {stream.name: stream.load() for stream in STREAMS if stream.data not in missing}
     if not events:
         return mark_unmeasured("adaptive_real", settings(scale), seeds, missing)
@@ -224,7 +224,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
             for line in series(stream, runs, demands[stream.name])
         ),
         headings=HEADINGS,
-        absent=missing,
+        missing=missing,
     )
     return finish(result, perf_counter() - started)
 
@@ -307,11 +307,11 @@ def traces(stream: Stream, events: Events, seed: int) -> Iterator[tuple[tuple[st
                 yield ("wide", method.name), evaluate(method.make(), phases, whole)
 
 
-# Tables: without data there are no runs, and a row names the stream that is absent.
+# Tables: without data there are no runs, and a row names the stream that is missing.
 
 
 def tables(runs: Runs, demands: Mapping[str, Demand]) -> tuple[Row, ...]:
-    """All rows; those of an absent stream have no measures."""
+    """All rows; those of an missing stream have no measures."""
     rows: list[Row] = []
     for stream in STREAMS:
         rows += [demand_row(stream, demands.get(stream.name, ()), runs)]

@@ -29,7 +29,7 @@ from ..result import Measure, Result, Role, Row, Setting
 from . import Progress
 from .findings import paragraphs
 from .log_parsers import PAPER_TAU, SIMILARITIES, parse, score
-from .runner import FULL, Scale, absent, finish, mark_unmeasured, silent, sources
+from .runner import FULL, Scale, finish, mark_unmeasured, missing_data, silent, sources
 from .synthetic_keys import (
     NOISE,
     STREAMS,
@@ -147,7 +147,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Every stream that is here with keys of each seed; then the logs, which have no seed."""
-    missing = absent(*NEEDS)
+    missing = missing_data(*NEEDS)
     if len(missing) == len(NEEDS):
         return mark_unmeasured("domains", settings(scale), seeds, missing)
     started = perf_counter()
@@ -168,7 +168,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         settings=settings(scale),
         seeds=tuple(seeds),
         headings=HEADINGS,
-        absent=missing,
+        missing=missing,
     )
     return finish(result, perf_counter() - started)
 

@@ -37,7 +37,7 @@ from .log_parsers import (
     score,
     shards_agree,
 )
-from .runner import FULL, Scale, absent, finish, mark_unmeasured, silent, sources
+from .runner import FULL, Scale, finish, mark_unmeasured, missing_data, silent, sources
 from .sweep import Method
 
 TITLE = "The rule as a log parser"
@@ -79,7 +79,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
     return {
         "scale": scale.name,
         "data": sources("loghub"),
-        "drain3": version("drain3") if log_parsers.has_drain3() else "absent",
+        "drain3": version("drain3") if log_parsers.has_drain3() else "missing",
         "parsers": "; ".join(f"{parser.label}: {parser.setting}" for parser in PARSERS),
         "tau_of_the_bare_rule": ", ".join(map(str, TAUS)),
         "settings_to_choose_from": len(GRID),
@@ -90,7 +90,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Every parser on every system that is here, in several orders."""
     started = perf_counter()
-    if absent("loghub"):
+    if missing_data("loghub"):
         return mark_unmeasured("logs", settings(scale), seeds, ["loghub"])
     names = loghub.present()
     used = seeds[: max(min(MIN_ORDERS, len(seeds)), scale.of(len(seeds)))]
@@ -105,7 +105,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
             for n_shards in SHARDS:
                 agreeing[n_shards][place] += shards_agree(lines, n_shards)
         progress(done, len(names))
-    missing = absent(*(f"loghub/{system}" for system in PAPER_LOGS))
+    missing = missing_data(*(f"loghub/{system}" for system in PAPER_LOGS))
     rows = tables(scored, agreeing, names)
     result = Result(
         study="logs",
@@ -116,7 +116,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         settings=settings(scale),
         seeds=tuple(seeds),
         headings=HEADINGS,
-        absent=missing,
+        missing=missing,
     )
     return finish(result, perf_counter() - started)
 
@@ -265,7 +265,7 @@ def system_row(scored: Scored, name: str) -> Row:
 
 def rule_row(scored: Scored, rule: str, tau: float) -> Row:
     """GA and templates of the bare rule on the logs that the paper names."""
-    missing = absent(*(f"loghub/{system}" for system in PAPER_LOGS))
+    missing = missing_data(*(f"loghub/{system}" for system in PAPER_LOGS))
     found = {
         f"{system} {label}": values(scored, rule_name(rule, tau), system, MEASURES[label])
         for system, label in product(PAPER_LOGS, ("GA", "found"))
@@ -278,7 +278,7 @@ def rule_row(scored: Scored, rule: str, tau: float) -> Row:
         SIMILARITIES[rule],
         role="paper" if (rule, tau) == ("numbers_alike", PAPER_TAU) else "added",
     )
-    return method.row(found, "bare", absent=", ".join(missing))
+    return method.row(found, "bare", missing=", ".join(missing))
 
 
 def shards_row(agreeing: Agreeing, n_shards: int, n_systems: int) -> Row:

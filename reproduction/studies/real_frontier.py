@@ -36,7 +36,7 @@ from ..data import Episode, Events, movielens
 from ..result import Measure, Result, Row, Setting
 from . import Progress
 from .findings import paragraphs
-from .runner import FULL, Scale, absent, finish, mark_unmeasured, silent, sources
+from .runner import FULL, Scale, finish, mark_unmeasured, missing_data, silent, sources
 from .sweep import CACHE, Curve, Method, comma_list, compare
 from .synthetic_keys import NOISE, WIDTH, SyntheticKeys, correct_answers, used_seeds
 
@@ -132,7 +132,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Every policy at every budget, the cache at every threshold, on the same keys."""
-    if missing := absent("movielens"):
+    if missing := missing_data("movielens"):
         return mark_unmeasured("real_frontier", settings(scale), seeds, missing)
     started = perf_counter()
     events, used = movielens.load().head(EVENTS), used_seeds(seeds, scale)

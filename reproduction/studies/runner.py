@@ -4,12 +4,12 @@ A result is found again if nothing that it depends on has changed: settings, see
 Python, NumPy, Numba and torch, and the code of the study with all that it imports. Claims are not
 among these: they are judged whenever a result is read.
 
-A study of real streams never fetches them: it asks `absent` for those it needs, by the names that
-``python -m reproduction.data get`` takes. Without any of them it returns `mark_unmeasured`; where
-only some rows need what is missing, it gives those as ``Row(..., measures={}, absent="mimic")`` and
-passes ``absent=`` to its `Result`. The claims on them are then "not measured": listed, counted
-apart, and neither held nor failed. ``settings`` has ``"data": sources(...)``, so that a result is
-made again when a stream arrives or is read from another file.
+A study of real streams never downloads them: it asks `missing_data` which of those it needs are not
+on this machine, by the names that ``python -m reproduction.data get`` takes. Without any of them it
+returns `mark_unmeasured`; where only some rows need what is missing, those are ``Row(...,
+measures={}, missing="mimic")``, and its `Result` has ``missing=``. The claims on them are then "not
+measured": listed, counted apart, and neither held nor failed. ``settings`` has ``"data":
+sources(...)``, so that a result is made again when a stream arrives or is read from another file.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "absent"
+        return "missing"
 
 
 @cache
@@ -220,7 +220,7 @@ def finish(result: Result, seconds: float) -> Result:
 
 
 def mark_unmeasured(
-    name: str, settings: Mapping[str, Setting], seeds: Sequence[int], absent: Sequence[str]
+    name: str, settings: Mapping[str, Setting], seeds: Sequence[int], missing: Sequence[str]
 ) -> Result:
     """The result of a study whose data is not on this machine: no rows, no claim judged."""
     study = load(name)
@@ -232,12 +232,12 @@ def mark_unmeasured(
         rows=(),
         settings=settings,
         seeds=tuple(seeds),
-        absent=tuple(absent),
+        missing=tuple(missing),
     )
     return finish(result, 0.0)
 
 
-def absent(*names: str) -> tuple[str, ...]:
+def missing_data(*names: str) -> tuple[str, ...]:
     """Those of the named streams that are not on this machine; nothing is fetched.
 
     ``loghub`` is here when any of its systems is, ``loghub/HDFS`` when that one is.
@@ -246,8 +246,8 @@ def absent(*names: str) -> tuple[str, ...]:
 
 
 def sources(*names: str) -> str:
-    """The files that each of the named streams is read from, or "absent", as a setting."""
-    return "; ".join(f"{name}: {', '.join(_files(name)) or 'absent'}" for name in names)
+    """The files that each of the named streams is read from, or "missing", as a setting."""
+    return "; ".join(f"{name}: {', '.join(_files(name)) or 'missing'}" for name in names)
 
 
 def _files(name: str) -> tuple[str, ...]:

@@ -47,12 +47,12 @@ class Method:
         numbers: Mapping[str, Iterable[float]],
         table: str = "table",
         size: float | None = None,
-        absent: str = "",
+        missing: str = "",
     ) -> Row:
         """A row of a table, from one number per seed for each measure."""
         measures = {name: Measure.of([*map(float, found)]) for name, found in numbers.items()}
         setting = self.setting if size is None else self.setting.format(f"{size:g}")
-        return Row(self.name, self.label, measures, setting, self.role, table, absent)
+        return Row(self.name, self.label, measures, setting, self.role, table, missing)
 
 
 CACHE = Method(

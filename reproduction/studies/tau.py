@@ -20,7 +20,7 @@ from ..data import Events
 from ..result import Measure, Result, Row, Series, Setting
 from . import Progress
 from .findings import paragraphs
-from .runner import FULL, Scale, absent, finish, mark_unmeasured, silent, sources
+from .runner import FULL, Scale, finish, mark_unmeasured, missing_data, silent, sources
 from .sweep import comma_list, round5
 from .synthetic_keys import (
     LABELS,
@@ -71,7 +71,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Every threshold and every noise on each stream that is here."""
-    missing = absent(*STREAMS)
+    missing = missing_data(*STREAMS)
     if len(missing) == len(STREAMS):
         return mark_unmeasured("tau", settings(scale), seeds, missing)
     started = perf_counter()
@@ -95,7 +95,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         seeds=tuple(seeds),
         series=tuple(lines(swept, noisy)),
         headings=HEADINGS,
-        absent=missing,
+        missing=missing,
     )
     return finish(result, perf_counter() - started)
 
@@ -137,7 +137,7 @@ def threshold_rows(swept: Found) -> Iterator[Row]:
                 setting="",
                 role="paper" if similarity in (*PLATEAU, STRICT) else "added",
                 table=name,
-                absent="" if name in swept else name,
+                missing="" if name in swept else name,
             )
 
 

@@ -4,8 +4,8 @@ from reproduction import studies
 from reproduction.claims import check, claims_for, judge, unmeasured
 from reproduction.result import Measure, Row
 
-EXACT = {"paper": 0.90, "within": 0.02}
-WORDS = {"paper", "within", "source", "but", "instead", "ours", "aside", "least"}
+EXACT = {"paper": 0.90, "tolerance": 0.02}
+WORDS = {"paper", "tolerance", "source", "caveat", "contested", "ours", "not_judged", "lower_bound"}
 
 
 def verdict(mean, sd=0.0, n=4, **wording):
@@ -41,20 +41,20 @@ def test_a_better_number_is_no_agreement():
 
 
 def test_a_qualified_claim_says_so_while_it_holds():
-    assert verdict(0.90, but="at B=K only").verdict == "holds, at B=K only"
-    assert verdict(0.50, but="at B=K only").verdict == "fails"
+    assert verdict(0.90, caveat="at B=K only").verdict == "holds, at B=K only"
+    assert verdict(0.50, caveat="at B=K only").verdict == "fails"
 
 
 def test_a_contested_claim_has_its_verdict_in_words_and_fails_nothing():
-    claim = verdict(0.50, instead="disappears at equal cost", ours=0.5)
+    claim = verdict(0.50, contested="disappears at equal cost", ours=0.5)
     assert (claim.verdict, claim.kind) == ("disappears at equal cost", "contested")
     assert claim.passes
 
 
 @pytest.mark.parametrize("mean", [0.90, 0.50])
 def test_a_number_set_aside_is_not_judged_whatever_it_is(mean):
-    claim = verdict(mean, aside="one machine's")
-    assert (claim.verdict, claim.kind) == ("not judged, one machine's", "aside")
+    claim = verdict(mean, not_judged="one machine's")
+    assert (claim.verdict, claim.kind) == ("not judged, one machine's", "not_judged")
     assert claim.passes
     assert not claim.judged
 
@@ -63,7 +63,7 @@ def test_a_number_set_aside_is_not_judged_whatever_it_is(mean):
     ("mean", "said"), [(0.01, "nothing left"), (0.90, "holds"), (0.4, "fails")]
 )
 def test_a_contested_claim_says_what_was_measured(mean, said):
-    claim = verdict(mean, instead="nothing left", ours=0.0)
+    claim = verdict(mean, contested="nothing left", ours=0.0)
     assert (claim.verdict, claim.passes) == (said, said != "fails")
 
 
@@ -75,7 +75,7 @@ def test_a_claim_carries_all_that_the_verdict_rests_on():
 
 def test_every_claim_on_the_rows_is_checked():
     rows = (Row("dp", "", {"recall": Measure(1.0, 0.0, 2)}, "", "cache"),)
-    found = check("toy", rows, {"table": {"dp": {"recall": {"paper": 1.0, "within": 0.0}}}})
+    found = check("toy", rows, {"table": {"dp": {"recall": {"paper": 1.0, "tolerance": 0.0}}}})
     assert [claim.id for claim in found] == ["toy.table.dp.recall"]
 
 
@@ -100,10 +100,10 @@ def test_a_claim_on_what_was_not_measured_is_an_error(row, measure):
 def test_every_claim_names_the_papers_number_and_its_tolerance(study):
     tables = claims_for(study).values()
     for line in (line for table in tables for row in table.values() for line in row.values()):
-        assert {"paper", "within", "source"} <= set(line) <= WORDS
+        assert {"paper", "tolerance", "source"} <= set(line) <= WORDS
         assert line["source"] in ("spread", "rounding", "ours")
-        assert ("instead" in line) == ("ours" in line)
-        assert line["within"] > 0
+        assert ("contested" in line) == ("ours" in line)
+        assert line["tolerance"] > 0
 
 
 @pytest.mark.parametrize(
@@ -119,23 +119,23 @@ def test_no_number_of_a_papers_table_is_left_out(study, table, row, measure, num
 
 @pytest.mark.parametrize(("mean", "kind"), [(0.9, "holds"), (0.0, "holds"), (-0.9, "fails")])
 def test_where_the_paper_asks_for_no_less_more_will_do(mean, kind):
-    wording = {"paper": 0.0, "within": 0.005, "least": True}
+    wording = {"paper": 0.0, "tolerance": 0.005, "lower_bound": True}
     assert judge("toy.table.dp.worst", Measure(mean, 0.0, 2), wording).kind == kind
 
 
 def test_a_claim_on_a_row_without_data_is_marked_as_not_measured():
     rows = (
         Row("dp", "", {"recall": Measure(1.0, 0.0, 2)}, "", "cache"),
-        Row("dp_two", "", {}, "", "cache", absent="mimic"),
+        Row("dp_two", "", {}, "", "cache", missing="mimic"),
     )
     found = check("toy", rows, {"table": {"dp": {"recall": EXACT}, "dp_two": {"recall": EXACT}}})
-    assert [claim.kind for claim in found] == ["fails", "absent"]
+    assert [claim.kind for claim in found] == ["fails", "missing"]
     assert (found[1].paper, found[1].measured) == (0.90, None)
-    assert found[1].verdict == "not measured: data absent"
+    assert found[1].verdict == "not measured: data missing"
 
 
 def test_absence_of_one_row_excuses_no_other():
-    rows = (Row("dp", "", {}, "", "cache", absent="mimic"),)
+    rows = (Row("dp", "", {}, "", "cache", missing="mimic"),)
     with pytest.raises(ValueError, match=r"toy\.table\.dp_two\.recall, which was not measured"):
         check("toy", rows, {"table": {"dp_two": {"recall": EXACT}}})
 
@@ -145,4 +145,4 @@ def test_without_data_every_claim_of_a_study_is_marked():
     assert len(found) == sum(
         len(row) for table in claims_for("tau").values() for row in table.values()
     )
-    assert {claim.kind for claim in found} == {"absent"}
+    assert {claim.kind for claim in found} == {"missing"}

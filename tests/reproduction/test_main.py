@@ -39,7 +39,7 @@ def claim_on_dp(monkeypatch):
     """Replace what the paper claims of every row by one number."""
 
     def claim(number):
-        wording = {"table": {"dp": {"recall": {"paper": number, "within": 0.01}}}}
+        wording = {"table": {"dp": {"recall": {"paper": number, "tolerance": 0.01}}}}
         monkeypatch.setattr(claims, "claims_for", lambda study: wording)
 
     return claim
@@ -146,17 +146,17 @@ def test_a_missing_extra_is_named_before_anything_runs(reproduce, monkeypatch, t
 def test_missing_data_is_said_and_does_not_fail(reproduce):
     answer = reproduce("--only", "real_frontier")
     assert answer.exit_code == 0
-    assert "not measured: data absent" in answer.output
+    assert "not measured: data missing" in answer.output
     assert "python -m reproduction.data get movielens" in answer.output
-    assert f"no claims to check; {N_CLAIMS} claims not measured: data absent" in answer.output
+    assert f"no claims to check; {N_CLAIMS} claims not measured: data missing" in answer.output
 
 
 def test_the_rest_is_measured_and_counted_apart(reproduce, tmp_path):
     said = reproduce().output
     assert "claims hold" in said
-    assert f"; {N_CLAIMS} claims not measured: data absent. Report:" in said
+    assert f"; {N_CLAIMS} claims not measured: data missing. Report:" in said
     raw = json.loads((tmp_path / "out" / "real_frontier.json").read_text())
-    assert (raw["rows"], raw["absent"]) == ([], ["movielens"])
+    assert (raw["rows"], raw["missing"]) == ([], ["movielens"])
     assert "This study is not measured" in (tmp_path / "out" / "report.html").read_text()
 
 

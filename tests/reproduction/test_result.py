@@ -83,28 +83,28 @@ def test_rows_stand_in_their_tables_in_order(result):
 
 
 def test_what_was_not_measured_survives_the_round_trip(result):
-    row = Row("dp", "Ours", {}, "", "cache", absent="mimic")
-    claim = replace(result.claims[0], measured=None, spread=None, kind="absent")
-    lacking = replace(result, rows=(row,), claims=(claim,), absent=("mimic",))
+    row = Row("dp", "Ours", {}, "", "cache", missing="mimic")
+    claim = replace(result.claims[0], measured=None, spread=None, kind="missing")
+    lacking = replace(result, rows=(row,), claims=(claim,), missing=("mimic",))
     assert Result.from_json(lacking.to_json()) == lacking
     assert json.loads(lacking.to_json())["claims"][0]["measured"] is None
 
 
 def test_a_claim_without_data_neither_counts_nor_fails(result):
-    claim = replace(result.claims[0], measured=None, spread=None, kind="absent")
+    claim = replace(result.claims[0], measured=None, spread=None, kind="missing")
     assert not claim.judged
     assert replace(result, claims=(claim,)).passes
 
 
 @pytest.mark.parametrize(
-    ("measures", "absent"), [({}, ""), ({"recall": Measure(1.0, 0.0, 2)}, "mimic")]
+    ("measures", "missing"), [({}, ""), ({"recall": Measure(1.0, 0.0, 2)}, "mimic")]
 )
-def test_a_row_is_either_measured_or_absent(measures, absent):
+def test_a_row_is_either_measured_or_absent(measures, missing):
     with pytest.raises(ValueError, match="row 'dp' needs measures, or the name"):
-        Row("dp", "Ours", measures, "", "cache", absent=absent)
+        Row("dp", "Ours", measures, "", "cache", missing=missing)
 
 
 def test_columns_are_those_of_the_first_row_that_was_measured(result):
-    lacking = Row("a", "Absent", {}, "", "paper", absent="mimic")
+    lacking = Row("a", "Absent", {}, "", "paper", missing="mimic")
     assert measures_of((lacking, *result.rows)) == ("recall",)
     assert measures_of((lacking,)) == ()

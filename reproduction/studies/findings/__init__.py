@@ -84,7 +84,7 @@ def _values(rows: tuple[Row, ...]) -> dict[str, Value]:
 
 def _missing(rows: tuple[Row, ...]) -> tuple[str, ...]:
     """How the names of rows begin that could not be measured."""
-    return tuple(prefix for row, found in _prefixes(rows) if row.absent for prefix in found)
+    return tuple(prefix for row, found in _prefixes(rows) if row.missing for prefix in found)
 
 
 def _prefixes(rows: tuple[Row, ...]) -> Iterator[tuple[Row, tuple[str, ...]]]:

@@ -27,7 +27,7 @@ def make_result():
             row("dp", label, 1.0, 64.0, "cache"),
         )
         measured = rows[3].measures["recall"]
-        claim = judge("recall.table.dp.recall", measured, {"paper": claimed, "within": 0.001})
+        claim = judge("recall.table.dp.recall", measured, {"paper": claimed, "tolerance": 0.001})
         return Result(
             study="recall",
             title="A toy table",
@@ -55,14 +55,14 @@ def result(make_result):
 @pytest.fixture
 def partly(result):
     """The same, with a row more that wants for data."""
-    row = Row("drugs", "Drugs", {}, "tau .5", "paper", absent="mimic")
-    claim = mark_unmeasured("recall.table.drugs.recall", {"paper": 0.99, "within": 0.005})
+    row = Row("drugs", "Drugs", {}, "tau .5", "paper", missing="mimic")
+    claim = mark_unmeasured("recall.table.drugs.recall", {"paper": 0.99, "tolerance": 0.005})
     rows, claims = (row, *result.rows), (*result.claims, claim)
-    return replace(result, study="toy", rows=rows, claims=claims, absent=("mimic",))
+    return replace(result, study="toy", rows=rows, claims=claims, missing=("mimic",))
 
 
 @pytest.fixture
 def lacking(partly):
     """A study that could not be measured at all."""
     nothing = {"rows": (), "series": (), "reading": (), "claims": partly.claims[-1:]}
-    return replace(partly, study="recall", absent=("mimic", "synpuf"), **nothing)
+    return replace(partly, study="recall", missing=("mimic", "synpuf"), **nothing)

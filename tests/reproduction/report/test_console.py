@@ -55,23 +55,23 @@ def test_a_row_without_data_has_dashes_and_says_why(partly):
     text = shown(partly)
     line = next(line for line in text.splitlines() if line.lstrip().startswith("Drugs"))
     assert line.split()[1:] == ["–", "0.99", "–", "–"]
-    assert "○ not measured: data absent" in text
+    assert "○ not measured: data missing" in text
     assert "reproduction.data get mimic" in text
 
 
 def test_a_study_without_data_says_so_and_what_to_do(lacking):
     text = " ".join(shown(lacking).split())
-    assert "not measured: data absent" in text
-    assert "Data absent: mimic, synpuf. Run python -m reproduction.data get NAME for each" in text
+    assert "not measured: data missing" in text
+    assert "Missing data: mimic, synpuf. Run python -m reproduction.data get NAME for each" in text
 
 
 def test_a_table_without_any_data_is_still_shown(partly):
-    rows = tuple(row for row in partly.rows if row.absent)
+    rows = tuple(row for row in partly.rows if row.missing)
     assert "Drugs" in shown(replace(partly, rows=rows, claims=partly.claims[-1:]))
 
 
 def test_a_table_without_any_data_says_so_where_nothing_is_claimed(partly):
-    rows = tuple(replace(row, table="more") for row in partly.rows if row.absent)
+    rows = tuple(replace(row, table="more") for row in partly.rows if row.missing)
     text = " ".join(shown(replace(partly, rows=(*partly.rows, *rows), claims=())).split())
-    assert text.count("not measured: data absent") == 1
+    assert text.count("not measured: data missing") == 1
     assert "1.000 ± 0.010" in text

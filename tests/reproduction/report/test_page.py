@@ -134,22 +134,24 @@ def test_the_page_is_put_in_place_whole(result, tmp_path):
 def test_a_row_without_data_is_on_the_page_and_not_marked_as_held(partly):
     text = page.render([partly])
     assert Outline(text).open == []
-    assert "1 claim not measured: data absent" in text
-    assert '<td class="absent"><span aria-hidden="true">○</span> not measured: data absent' in text
+    assert "1 claim not measured: data missing" in text
+    assert (
+        '<td class="missing"><span aria-hidden="true">○</span> not measured: data missing' in text
+    )
     assert "reproduction.data get mimic" in text
 
 
 def test_a_study_without_data_has_its_place_on_the_page(result, lacking):
     text = page.render([result, replace(lacking, study="tau", title="Another")])
     assert Outline(text).open == []
-    assert "This study is not measured: data absent." in text
+    assert "This study is not measured: data missing." in text
     assert text.count("<h3>Our reading</h3>") == 1
 
 
 def test_a_page_of_nothing_but_absence_can_be_made(lacking):
     text = page.render([lacking])
     assert Outline(text).open == []
-    assert "no claims to check; 1 claim not measured: data absent" in text
+    assert "no claims to check; 1 claim not measured: data missing" in text
 
 
 def test_the_story_is_the_first_figure_there_is(lacking, result):

@@ -40,7 +40,7 @@ def test_a_contested_claim_is_not_marked_as_one_that_holds(result):
 
 
 def test_a_number_set_aside_is_told_and_not_counted(result):
-    claim = replace(result.claims[0], verdict="not judged, one machine's", kind="aside")
+    claim = replace(result.claims[0], verdict="not judged, one machine's", kind="not_judged")
     aside = replace(result, claims=(claim,))
     assert verdict(aside, "dp").text == "recall: not judged, one machine's"
     assert verdict(aside, "dp").mark == "·"
@@ -74,19 +74,19 @@ def test_a_study_that_agrees_leaves_no_doubt(result):
 
 
 def test_what_was_not_measured_is_counted_apart(result, partly):
-    assert text.tally([partly]) == "1 of 1 claims hold; 1 claim not measured: data absent"
-    assert text.tally([result, partly, partly]).endswith("; 2 claims not measured: data absent")
-    assert text.score(partly) == "1 of 1 hold; 1 not measured: data absent"
+    assert text.tally([partly]) == "1 of 1 claims hold; 1 claim not measured: data missing"
+    assert text.tally([result, partly, partly]).endswith("; 2 claims not measured: data missing")
+    assert text.score(partly) == "1 of 1 hold; 1 not measured: data missing"
 
 
 def test_without_data_nothing_holds(lacking):
-    assert text.tally([lacking]) == "no claims to check; 1 claim not measured: data absent"
-    assert text.score(lacking) == "1 not measured: data absent"
+    assert text.tally([lacking]) == "no claims to check; 1 claim not measured: data missing"
+    assert text.score(lacking) == "1 not measured: data missing"
 
 
 def test_a_row_without_data_says_so_and_is_no_doubt(partly):
     found = verdict(partly, "drugs")
-    assert (found.text, found.mark, found.passes) == ("not measured: data absent", "○", True)
+    assert (found.text, found.mark, found.passes) == ("not measured: data missing", "○", True)
     assert text.cell(partly.rows[0], "recall") == "–"
     assert text.discrepancies(partly) == []
 
@@ -94,7 +94,7 @@ def test_a_row_without_data_says_so_and_is_no_doubt(partly):
 def test_the_way_out_is_named(result, lacking):
     said = text.missing_notice(lacking)
     assert said.startswith(
-        "Data absent: mimic, synpuf. Run python -m reproduction.data get NAME for each"
+        "Missing data: mimic, synpuf. Run python -m reproduction.data get NAME for each"
     )
     assert "DISTINCTKV_DATA" in said
     assert text.missing_notice(result) == ""
@@ -102,7 +102,7 @@ def test_the_way_out_is_named(result, lacking):
 
 def test_an_added_row_without_data_names_what_it_lacks(partly):
     found = verdict(replace(partly, claims=()), "drugs")
-    assert (found.text, found.mark) == ("not measured: mimic absent", "○")
+    assert (found.text, found.mark) == ("not measured: mimic missing", "○")
 
 
 @pytest.mark.parametrize("study", NAMES)

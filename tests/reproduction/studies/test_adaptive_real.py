@@ -83,20 +83,20 @@ def test_series_are_of_one_length_and_end_with_the_stream(tiny):
 
 def test_an_absent_stream_is_not_measured(bgl_only):
     rows = {(row.table, row.name): row for row in bgl_only.rows}
-    assert bgl_only.absent == ("movielens",)
-    assert rows["movielens", "b813"].absent == "movielens"
+    assert bgl_only.missing == ("movielens",)
+    assert rows["movielens", "b813"].missing == "movielens"
     assert rows["bgl", "b18"].measures
     claims = {claim.id: claim.kind for claim in bgl_only.claims}
-    assert claims["adaptive_real.movielens.b813.recall"] == "absent"
-    assert claims["adaptive_real.bgl.b18.phase end"] != "absent"
+    assert claims["adaptive_real.movielens.b813.recall"] == "missing"
+    assert claims["adaptive_real.bgl.b18.phase end"] != "missing"
     assert "MovieLens" not in " ".join(bgl_only.reading)
 
 
 def test_without_data_no_claim_is_judged(seed, tmp_path):
     with two_streams(tmp_path):
         result = adaptive_real.run((seed, seed + 1), TINY)
-    assert result.absent == ("movielens", "loghub/BGL")
-    assert {claim.kind for claim in result.claims} == {"absent"}
+    assert result.missing == ("movielens", "loghub/BGL")
+    assert {claim.kind for claim in result.claims} == {"missing"}
     assert result.rows == ()
 
 
@@ -163,8 +163,8 @@ def test_bgl_swings_as_the_paper_says():
 @pytest.mark.slow
 def test_the_papers_numbers_hold_or_are_contested_as_we_say():
     result = adaptive_real.run(range(10), QUICK)
-    if result.absent:
-        pytest.skip(f"{', '.join(result.absent)} is not on this machine")
+    if result.missing:
+        pytest.skip(f"{', '.join(result.missing)} is not on this machine")
     found = {(row.table, row.name): row.measures for row in result.rows}
     assert [claim.id for claim in result.claims if not claim.passes] == []
     contested = {
@@ -191,7 +191,7 @@ def test_the_papers_numbers_hold_or_are_contested_as_we_say():
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 def test_baselines_come_smaller_and_larger_than_the_adaptive_cache(stream, seed):
-    if adaptive_real.absent(stream.data):
+    if adaptive_real.missing_data(stream.data):
         pytest.skip(f"{stream.data} is not on this machine")
     runs = dict(adaptive_real.traces(stream, stream.load(), seed))
     cost = {name: one.slots.mean() for (table, name), one in runs.items() if table == stream.name}

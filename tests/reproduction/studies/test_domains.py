@@ -3,7 +3,7 @@ import pytest
 
 from reproduction.result import Result
 from reproduction.studies import domains as study
-from reproduction.studies.runner import FULL, QUICK, absent
+from reproduction.studies.runner import FULL, QUICK, missing_data
 from reproduction.studies.synthetic_keys import SyntheticKeys, drugs
 from tests.reproduction.studies.tails import routed, streams, tailed
 
@@ -68,16 +68,16 @@ def test_attention_is_asked_for_some_items_and_none_twice(rng, seed):
 
 
 def test_a_stream_that_is_absent_leaves_its_rows_unmeasured(partly):
-    lacking = {row.name: row.absent for row in partly.rows if row.absent}
+    lacking = {row.name: row.missing for row in partly.rows if row.missing}
     assert lacking["genres"] == "movielens"
     assert lacking["BGL_parser"] == "loghub/BGL"
-    assert partly.absent == ("movielens", "synpuf", "loghub/BGL")
+    assert partly.missing == ("movielens", "synpuf", "loghub/BGL")
 
 
 def test_claims_on_it_are_not_judged_and_the_others_are(partly):
     kinds = {claim.id: claim.kind for claim in partly.claims}
-    assert kinds["domains.keyed.movielens.recall"] == "absent"
-    assert kinds["domains.keyed.mimic.recall"] != "absent"
+    assert kinds["domains.keyed.movielens.recall"] == "missing"
+    assert kinds["domains.keyed.mimic.recall"] != "missing"
 
 
 def test_the_reading_speaks_only_of_what_is_here(partly):
@@ -93,12 +93,12 @@ def test_a_result_can_be_read_back(partly):
 def test_without_any_stream_nothing_is_measured(seed, tmp_path):
     with streams(tmp_path):
         result = study.run((seed, seed + 1), QUICK)
-    assert (result.rows, result.absent) == ((), study.NEEDS)
+    assert (result.rows, result.missing) == ((), study.NEEDS)
 
 
 @pytest.mark.data
 def test_the_drugs_of_mimic_have_a_slot_each(seed):
-    if absent("mimic"):
+    if missing_data("mimic"):
         pytest.skip("MIMIC is not on this machine")
     found = study.measure(drugs(), (seed, seed + 1))
     assert (found["events"].mean, found["distinct"].mean) == (18_087, 631)
@@ -109,7 +109,7 @@ def test_the_drugs_of_mimic_have_a_slot_each(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [QUICK, FULL])
 def test_the_papers_table_is_as_we_say(scale):
-    if missing := absent(*study.NEEDS):
+    if missing := missing_data(*study.NEEDS):
         pytest.skip(f"not on this machine: {', '.join(missing)}")
     result = study.run(range(10), scale)
     assert [claim.id for claim in result.claims if not claim.passes] == []

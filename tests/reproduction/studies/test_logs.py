@@ -70,24 +70,24 @@ def test_the_papers_row_is_claimed(tiny):
 def test_without_drain3_its_rows_say_so(toy):
     rows = {(row.table, row.name): row for row in toy.rows}
     for table in ("average", "ga", "order"):
-        assert rows[table, "drain3"].absent == "drain3"
+        assert rows[table, "drain3"].missing == "drain3"
         assert rows[table, "drain3"].setting == "to measure it, pip install 'drain3==0.9.11'"
     assert rows["average", "ours"].measures["GA"].mean == 1
     assert "Drain3" not in " ".join(toy.reading)
-    assert toy.settings["drain3"] == "absent"
+    assert toy.settings["drain3"] == "missing"
 
 
 def test_without_hdfs_its_claims_are_not_measured(toy):
-    assert toy.absent == ("loghub/HDFS", "loghub/BGL")
-    assert {claim.kind for claim in toy.claims} == {"absent"}
+    assert toy.missing == ("loghub/HDFS", "loghub/BGL")
+    assert {claim.kind for claim in toy.claims} == {"missing"}
     assert "HDFS" not in " ".join(toy.reading)
 
 
 def test_without_data_nothing_is_measured(seed, tmp_path):
     with nowhere(tmp_path):
         result = logs.run((seed, seed + 1), TINY)
-    assert (result.rows, result.absent) == ((), ("loghub",))
-    assert {claim.kind for claim in result.claims} == {"absent"}
+    assert (result.rows, result.missing) == ((), ("loghub",))
+    assert {claim.kind for claim in result.claims} == {"missing"}
 
 
 def test_a_result_can_be_read_back(tiny, toy):

@@ -56,7 +56,7 @@ def test_a_result_can_be_read_back(tiny):
 def test_the_expected_slope_is_within_the_claim_whatever_the_seeds(alpha):
     at = process.points(process.GUESTS)
     expected = np.cumsum(alpha / (alpha + np.arange(process.GUESTS)))[at - 1]
-    within = claims_for("process")["process"][f"alpha_{alpha}"]["slope / alpha"]["within"]
+    within = claims_for("process")["process"][f"alpha_{alpha}"]["slope / alpha"]["tolerance"]
     assert process.slope(at, expected, decades=2) / alpha == pytest.approx(1, abs=within)
 
 

@@ -4,7 +4,7 @@ from distinctkv import Cache, Concentration
 from reproduction.data import movielens
 from reproduction.result import Result
 from reproduction.studies import real_frontier as study
-from reproduction.studies.runner import FULL, QUICK, absent
+from reproduction.studies.runner import FULL, QUICK, missing_data
 from reproduction.studies.synthetic_keys import SyntheticKeys, correct_answers
 from tests.reproduction.studies.tails import small_frontier, streams
 
@@ -65,13 +65,13 @@ def test_a_result_can_be_read_back(small):
 def test_without_movielens_nothing_is_measured(seed, tmp_path):
     with streams(tmp_path):
         result = study.run((seed, seed + 1), QUICK)
-    assert (result.rows, result.absent) == ((), ("movielens",))
-    assert {claim.kind for claim in result.claims} == {"absent"}
+    assert (result.rows, result.missing) == ((), ("movielens",))
+    assert {claim.kind for claim in result.claims} == {"missing"}
 
 
 @pytest.mark.data
 def test_the_movies_have_a_slot_each(rng):
-    if absent("movielens"):
+    if missing_data("movielens"):
         pytest.skip("MovieLens is not on this machine")
     cache = Cache(Concentration.fixed(study.PLAIN))
     right = correct_answers(cache, SyntheticKeys(movielens.load().head(study.EVENTS)).draw(rng))
@@ -84,7 +84,7 @@ def test_the_movies_have_a_slot_each(rng):
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [QUICK, FULL])
 def test_the_papers_frontier_is_as_we_say(scale):
-    if absent("movielens"):
+    if missing_data("movielens"):
         pytest.skip("MovieLens is not on this machine")
     result = study.run(range(10), scale)
     assert [claim.id for claim in result.claims if not claim.passes] == []

@@ -6,7 +6,7 @@ import pytest
 from reproduction import claims, studies
 from reproduction.data import NAMES
 from reproduction.studies import load, runner
-from reproduction.studies.runner import FULL, QUICK, Scale, absent, silent, sources
+from reproduction.studies.runner import FULL, QUICK, Scale, missing_data, silent, sources
 from tests.reproduction.studies.tails import streams
 from tests.reproduction.studies.toys import nowhere, write_log
 
@@ -110,7 +110,7 @@ def test_a_result_under_the_name_of_another_study_is_not_its(folder):
 
 
 def test_claims_are_judged_when_a_result_is_read(folder, monkeypatch):
-    wording = {"table": {"dp": {"recall": {"paper": 0.5, "within": 0.01}}}}
+    wording = {"table": {"dp": {"recall": {"paper": 0.5, "tolerance": 0.01}}}}
     monkeypatch.setattr(claims, "claims_for", lambda study: wording)
     (result,) = runner.read_results(folder)
     assert [claim.kind for claim in result.claims] == ["fails"]
@@ -184,20 +184,20 @@ def test_a_study_without_its_data_is_not_measured_until_a_stream_arrives(tmp_pat
     with streams(tmp_path / "data"):
         made = runner.run_study("tau", seeds, TINY, tmp_path, silent)
         assert runner.find_result("tau", seeds, TINY, tmp_path) == made
-    assert (made.rows, made.passes, made.absent) == ((), True, ("movielens", "mimic", "synpuf"))
+    assert (made.rows, made.passes, made.missing) == ((), True, ("movielens", "mimic", "synpuf"))
     with streams(tmp_path / "data", "mimic"):
         assert runner.find_result("tau", seeds, TINY, tmp_path) is None
 
 
 def test_all_streams_are_absent_where_there_are_none(tmp_path):
     with nowhere(tmp_path):
-        assert absent(*NAMES) == NAMES
+        assert missing_data(*NAMES) == NAMES
 
 
 def test_a_system_of_loghub_is_found_by_itself(tmp_path):
     write_log(tmp_path, "BGL", n_lines=8)
     with nowhere(tmp_path):
-        assert absent("loghub", "loghub/BGL", "loghub/HDFS") == ("loghub/HDFS",)
+        assert missing_data("loghub", "loghub/BGL", "loghub/HDFS") == ("loghub/HDFS",)
 
 
 def test_a_setting_says_from_which_file_a_stream_is_read(tmp_path):
@@ -206,13 +206,13 @@ def test_a_setting_says_from_which_file_a_stream_is_read(tmp_path):
         said = sources("loghub/BGL", "mimic")
     assert said == (
         "loghub/BGL: loghub_2k/BGL/BGL_2k.log, loghub_2k/BGL/BGL_2k.log_structured.csv; "
-        "mimic: absent"
+        "mimic: missing"
     )
 
 
 def test_an_unknown_stream_is_refused():
     with pytest.raises(ValueError, match="no stream 'mimics'"):
-        absent("mimics")
+        missing_data("mimics")
 
 
 # Studies that train

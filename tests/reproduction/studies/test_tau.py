@@ -3,7 +3,7 @@ import pytest
 
 from reproduction.result import Result
 from reproduction.studies import tau as study
-from reproduction.studies.runner import FULL, QUICK, absent
+from reproduction.studies.runner import FULL, QUICK, missing_data
 from reproduction.studies.synthetic_keys import drugs
 from tests.reproduction.studies.tails import streams
 
@@ -55,7 +55,7 @@ def test_more_noise_makes_repeats_less_alike(small):
 
 
 def test_a_stream_that_is_absent_has_rows_and_no_columns(partly):
-    assert [row.absent for row in partly.tables["synpuf"]] == ["synpuf"] * 8
+    assert [row.missing for row in partly.tables["synpuf"]] == ["synpuf"] * 8
     assert list(partly.tables["noise"][0].measures) == ["cosine of repeats", "MIMIC-IV demo"]
     assert "DE-SynPUF:" not in " ".join(partly.reading)
 
@@ -67,12 +67,12 @@ def test_a_result_can_be_read_back(partly):
 def test_without_any_stream_nothing_is_measured(seed, tmp_path):
     with streams(tmp_path):
         result = study.run((seed, seed + 1), QUICK)
-    assert (result.rows, result.absent) == ((), ("movielens", "mimic", "synpuf"))
+    assert (result.rows, result.missing) == ((), ("movielens", "mimic", "synpuf"))
 
 
 @pytest.mark.data
 def test_from_six_tenths_to_eight_tenths_nothing_changes_on_mimic(seed):
-    if absent("mimic"):
+    if missing_data("mimic"):
         pytest.skip("MIMIC is not on this machine")
     slots = dict(zip(study.SIMILARITIES, study.threshold_sweep(drugs(), seed)[:, 0], strict=True))
     assert slots[0.6] == slots[0.7] == slots[0.8] == 631
@@ -84,7 +84,7 @@ def test_from_six_tenths_to_eight_tenths_nothing_changes_on_mimic(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [QUICK, FULL])
 def test_the_papers_plateau_is_as_we_say(scale):
-    if missing := absent(*study.STREAMS):
+    if missing := missing_data(*study.STREAMS):
         pytest.skip(f"not on this machine: {', '.join(missing)}")
     result = study.run(range(10), scale)
     assert [claim.id for claim in result.claims if not claim.passes] == []
