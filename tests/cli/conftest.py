@@ -1,12 +1,9 @@
 """A tiny random model with a tokenizer of a few words, and a way to talk with it."""
 
-from threading import TIMEOUT_MAX
-
 import pytest
 from click.testing import CliRunner
 
 from distinctkv import cli
-from distinctkv.cli import chat_progress
 
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>"
 WORDS = ["<unk>", "</s>", *"abcdef", "log", "line", "one", "two", "three", "four"]
@@ -41,10 +38,7 @@ def text(tmp_path):
 
 
 @pytest.fixture
-def chat(folder, monkeypatch):
-    # What is told by time would be told on a slow machine alone.
-    monkeypatch.setattr(chat_progress, "EVERY", TIMEOUT_MAX)
-
+def chat(folder):
     def call(*arguments, questions="one two\nthree\n", model=folder):
         given = ["chat", "--model", str(model), "--tokens", "6", *map(str, arguments)]
         return CliRunner().invoke(cli.main, given, input=questions)
