@@ -105,6 +105,10 @@ def test_a_truncated_file_is_read_up_to_there_and_that_is_said(tmp_path):
     answer = dedup(path)
     assert (answer.exit_code, answer.stdout) == (1, jsonl(ROWS[:2]))
     assert f"{path} is damaged" in answer.stderr
+    path.write_bytes(path.read_bytes()[:9])
+    answer = dedup(path)
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert f"{path} is damaged" in answer.stderr
 
 
 @pytest.mark.parametrize("content", [jsonl(ROWS), table(ROWS)])

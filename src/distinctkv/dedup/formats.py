@@ -282,14 +282,6 @@ def bytes_read(file: io.BufferedReader) -> int:
     return cast(Decompressed, file.raw).bytes_read()
 
 
-def peek(file: io.BufferedReader) -> bytes:
-    """The first bytes of a file of `open_input`; none if it is empty or damaged from the start."""
-    try:
-        return file.peek(64)
-    except (EOFError, DamagedFileError):
-        return b""
-
-
 def iterate_lines(
     file: io.BufferedReader, stop: Callable[[], bool] = lambda: False
 ) -> Iterator[list[bytes]]:

@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from typing import Any, cast
@@ -110,8 +111,8 @@ class Job:
         """The format of all files that are no pipes; None if there is none with something in it."""
         found = dict[str, str]()
         for path in filter(os.path.isfile, self._paths):
-            with formats.open_input(path) as file:
-                if (head := formats.peek(file)).strip():
+            with formats.open_input(path) as file, suppress(EOFError, DamagedFileError):
+                if (head := file.peek()).strip():
                     found[path] = formats.detect(path, head, self._asked)
         for path, name in found.items():
             first = next(iter(found))
@@ -136,7 +137,7 @@ class Job:
         with formats.open_input(path, self._stop) as file:
             self._file = file
             try:
-                head = formats.peek(file)
+                head = file.peek()
                 if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
                     raise FormatError(f"{name} is UTF-16; convert it with iconv -f UTF-16 -t UTF-8")
                 lines = formats.iterate_lines(file, self._stop)
