@@ -7,13 +7,11 @@ each other is at least ``2 * ones / width``: a million slots that are proven apa
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from distinctkv import Cache, Concentration, snapshot
+from distinctkv import Cache, Concentration
 
 from .common import Ints, Rows
 
@@ -56,16 +54,12 @@ def cache(laid: Laid, tau: float) -> Cache:
     n_slots, first = len(laid.keys), Cache(Concentration.fixed(tau))
     first.write(laid.keys[:1])
     numbers: Ints = np.arange(n_slots)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "cache"
-        first.save(path)
-        state = snapshot.load(path, "cache")[1]
-        state["counters"] = [n_slots, 0]
-        state["numbers"] |= {"tokens": n_slots, "born": n_slots, "temperature": 1.0}
-        columns = dict.fromkeys(("ids", "first_seen", "last_seen"), numbers)
-        columns |= {"count": np.ones(n_slots, np.int64), "usage": np.ones(n_slots)}
-        snapshot.save(path, "cache", {"keys": laid.keys, **columns}, state)
-        return Cache.load(path)
+    state = first.state()[1]
+    state["counters"] = [n_slots, 0]
+    state["numbers"] |= {"tokens": n_slots, "n_opened": n_slots, "temperature": 1.0}
+    columns = dict.fromkeys(("ids", "first_seen", "last_seen"), numbers)
+    columns |= {"count": np.ones(n_slots, np.int64), "usage": np.ones(n_slots)}
+    return Cache.from_state({"keys": laid.keys, **columns}, state)
 
 
 def repeats(
