@@ -1,6 +1,6 @@
 """How fast the log parser is beside Drain3, and how much memory it takes, one thread.
 
-What it finds in real logs is measured by study ``logs`` (``distinctkv reproduce --only logs``).
+What it finds in real logs is measured by study ``logs`` (``python -m reproduction --only logs``).
 Here are the lines of each system of Loghub from an empty start, then a long stream of all systems
 with fresh values (``loglines.mixed``). All take turns on it, 10,000 lines at a time, so that a slow
 minute of the machine hits them all; one that has had its seconds rests. Run ``python -m

@@ -12,8 +12,8 @@ from typing import Any, Literal
 Setting = str | int | float
 # A row of the paper's table; one that we add to it; the cache itself.
 Role = Literal["paper", "added", "cache"]
-# What became of a number of the paper. One set aside is shown and not judged; one whose data is
-# missing was not measured.
+# What became of a number of the paper. One that is not judged is shown; one whose data is missing
+# was not measured.
 Kind = Literal["holds", "contested", "fails", "not_judged", "missing"]
 # Where a tolerance comes from: the paper's spread, the last digit it prints, or us.
 Source = Literal["spread", "rounding", "ours"]
@@ -63,7 +63,7 @@ class Row:
     """A line of a table: what was measured, and the setting it was measured at.
 
     Rows of one ``table`` have the same measures; a study with one table need not name it. A row
-    that could not be measured names the stream that is ``missing_data``, and has no measures.
+    that could not be measured names the stream that is ``missing``, and has no measures.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Claim:
     """A number of the paper beside ours, and our verdict.
 
     ``id`` is study, table, row and measure; ``source`` says where the tolerance comes from. A claim
-    that we contest, or set aside, has its verdict in words.
+    that we contest, or do not judge, has its verdict in words.
     """
 
     id: str
@@ -148,7 +148,7 @@ class Result:
     study: str
     title: str
     question: str
-    reading: tuple[str, ...]
+    findings: tuple[str, ...]
     rows: tuple[Row, ...]
     settings: Mapping[str, Setting]
     seeds: tuple[int, ...]
@@ -199,7 +199,7 @@ def _rebuild(raw: Mapping[str, Any]) -> Result:
         {**line, **{name: tuple(line[name]) for name in ("x", "y", "sd")}} for line in raw["series"]
     )
     made = {
-        "reading": tuple(raw["reading"]),
+        "findings": tuple(raw["findings"]),
         "rows": tuple(Row(**row) for row in rows),
         "seeds": tuple(raw["seeds"]),
         "series": tuple(Series(**line) for line in series),

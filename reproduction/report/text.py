@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from distinctkv.extras import install
-
 from ..result import Claim, Kind, Measure, Result, Row
 
 # A sign for each kind of verdict; of several in a row, the first stands for it.
@@ -19,13 +17,6 @@ MARKS: Mapping[Kind, str] = {
     "missing": "○",
 }
 UNMEASURED = "not measured: data missing"
-# What is no stream is not got by ``python -m reproduction.data get``.
-NOTICES = {
-    "torch": f"torch is missing. Run {install('torch')}.",
-    "transformers": f"transformers is missing. Run {install('hf')}.",
-    "smollm2": "The model SmolLM2-135M-Instruct is missing. Run python -m benchmarks.llm.fetch, or "
-    "put it into the folder smollm2-135m-instruct where DISTINCTKV_DATA says.",
-}
 
 
 def number(value: float, like: float | None = None) -> str:
@@ -87,7 +78,7 @@ class Verdict:
 def verdict(result: Result, row: Row) -> Verdict:
     """What we say of a row; nothing, if the paper says nothing and it was measured.
 
-    Failures are named first; else the most particular wording stands for the row.
+    Failures are named first, then every verdict that is more than "holds".
     """
     claims = result.claims_of(row)
     if not claims:
@@ -122,7 +113,7 @@ def cell(row: Row, measure: str) -> str:
 
 
 def tally(results: Sequence[Result]) -> str:
-    """How many claims hold, how many we contest, and how many want for data.
+    """How many claims hold, how many we contest, and how many lack their data.
 
     Those that we do not judge are not counted.
     """
@@ -136,7 +127,7 @@ def tally(results: Sequence[Result]) -> str:
 
 
 def score(result: Result) -> str:
-    """Claims that hold, of all that are judged in a study, and those that want for data."""
+    """Claims that hold, of all that are judged in a study, and those that lack their data."""
     kinds = [claim.kind for claim in result.claims if claim.judged]
     without = sum(claim.kind == "missing" for claim in result.claims)
     said = [f"{kinds.count('holds')} of {len(kinds)} hold"] if kinds or not without else []
@@ -156,15 +147,13 @@ def seeds_behind(result: Result) -> str:
 
 
 def missing_notice(result: Result) -> str:
-    """Which streams a study wants for, and how to get them; nothing if all were here.
+    """Which streams a study lacks, and how to get them; empty if it lacks none.
 
     >>> missing_notice(Result("toy", "", "", (), (), {}, (), missing=("mimic",)))[:64]
     'Missing data: mimic. Run python -m reproduction.data get mimic, o'
     """
     if not result.missing:
         return ""
-    if set(result.missing) <= set(NOTICES):
-        return " ".join(NOTICES[name] for name in result.missing)
     one = len(result.missing) == 1
     command = f"python -m reproduction.data get {result.missing[0] if one else 'NAME'}"
     return (

@@ -110,7 +110,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="adaptive",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs("adaptive", rows, easy=easy, hard=hard, state_decay=STATE_DECAY),
+        findings=paragraphs("adaptive", rows, easy=easy, hard=hard, state_decay=STATE_DECAY),
         rows=tuple(sorted(rows, key=lambda row: [*HEADINGS].index(row.table))),
         settings=settings(scale),
         seeds=tuple(seeds),

@@ -211,7 +211,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="adaptive_real",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs(
+        findings=paragraphs(
             "adaptive_real", rows, width=WIDTH, wide=WIDE, decay=DECAY, **best_of_decays(rows)
         ),
         rows=rows,

@@ -143,7 +143,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="cost",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs(
+        findings=paragraphs(
             "cost", rows, batch=BATCH, break_even=break_even, processor=processor(), blas=blas()
         ),
         rows=tuple(sorted(rows, key=lambda row: [*HEADINGS].index(row.table))),

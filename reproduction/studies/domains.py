@@ -163,7 +163,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="domains",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs("domains", rows),
+        findings=paragraphs("domains", rows),
         rows=tuple(sorted(rows, key=lambda row: list(HEADINGS).index(row.table))),
         settings=settings(scale),
         seeds=tuple(seeds),

@@ -211,7 +211,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="frontier",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs("frontier", made, **extras(curves)),
+        findings=paragraphs("frontier", made, **extras(curves)),
         rows=made,
         settings=settings(scale),
         seeds=tuple(seeds),

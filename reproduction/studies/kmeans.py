@@ -86,7 +86,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="kmeans",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs("kmeans", rows, items=TASK.n_items),
+        findings=paragraphs("kmeans", rows, items=TASK.n_items),
         rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),

@@ -111,7 +111,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="logs",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs("logs", rows, **extras(rows, names)),
+        findings=paragraphs("logs", rows, **extras(rows, names)),
         rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),

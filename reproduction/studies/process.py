@@ -98,7 +98,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="process",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs("process", rows, guests=GUESTS, types=TYPES),
+        findings=paragraphs("process", rows, guests=GUESTS, types=TYPES),
         rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),

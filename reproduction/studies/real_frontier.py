@@ -143,7 +143,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="real_frontier",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs("real_frontier", made, budget=BUDGET, best_label=best_label),
+        findings=paragraphs("real_frontier", made, budget=BUDGET, best_label=best_label),
         rows=made,
         settings=settings(scale),
         seeds=tuple(seeds),

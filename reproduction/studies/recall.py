@@ -140,7 +140,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="recall",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs(
+        findings=paragraphs(
             "recall",
             rows,
             budget=BUDGET,

@@ -228,7 +228,7 @@ def mark_unmeasured(
         study=name,
         title=study.TITLE,
         question=study.QUESTION,
-        reading=(),
+        findings=(),
         rows=(),
         settings=settings,
         seeds=tuple(seeds),
@@ -265,7 +265,7 @@ class Outcome:
     """What a study that trains has measured, and what it says of that."""
 
     rows: Sequence[Row]
-    reading: tuple[str, ...]
+    findings: tuple[str, ...]
     headings: Mapping[str, str]
     series: tuple[Series, ...] = ()
 
@@ -294,7 +294,7 @@ def run_training(
         study=name,
         title=study.TITLE,
         question=study.QUESTION,
-        reading=outcome.reading,
+        findings=outcome.findings,
         rows=tuple(outcome.rows),
         settings=settings,
         seeds=used,

@@ -226,7 +226,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="stress",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs("stress", rows, **_extra(found)),
+        findings=paragraphs("stress", rows, **_extra(found)),
         rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),

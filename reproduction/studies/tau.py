@@ -89,7 +89,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         study="tau",
         title=TITLE,
         question=QUESTION,
-        reading=paragraphs("tau", rows, head=HEAD, **plateau(swept)),
+        findings=paragraphs("tau", rows, head=HEAD, **plateau(swept)),
         rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),

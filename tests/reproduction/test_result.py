@@ -12,7 +12,7 @@ def result():
         study="toy",
         title="A toy",
         question="Does it run?",
-        reading=("It runs.",),
+        findings=("It runs.",),
         rows=(Row("dp", "Ours", {"recall": Measure(1 / 3, 0.1, 4)}, "tau .3", "cache"),),
         settings={"scale": "tiny", "noise": 0.1},
         seeds=(0, 1),

@@ -32,7 +32,7 @@ def make_result():
             study="recall",
             title="A toy table",
             question="Which remembers?",
-            reading=("The cache remembers.",),
+            findings=("The cache remembers.",),
             rows=rows,
             settings={"scale": "tiny", "n_items": 64},
             seeds=(0, 1, 2, 3),
@@ -64,5 +64,5 @@ def partly(result):
 @pytest.fixture
 def lacking(partly):
     """A study that could not be measured at all."""
-    nothing = {"rows": (), "series": (), "reading": (), "claims": partly.claims[-1:]}
+    nothing = {"rows": (), "series": (), "findings": (), "claims": partly.claims[-1:]}
     return replace(partly, study="recall", missing=("mimic", "synpuf"), **nothing)

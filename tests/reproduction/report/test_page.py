@@ -145,7 +145,7 @@ def test_a_study_without_data_has_its_place_on_the_page(result, lacking):
     text = page.render([result, replace(lacking, study="tau", title="Another")])
     assert Outline(text).open == []
     assert "This study is not measured: data missing." in text
-    assert text.count("<h3>Our reading</h3>") == 1
+    assert text.count("<h3>Findings</h3>") == 1
 
 
 def test_a_page_of_nothing_but_absence_can_be_made(lacking):

@@ -89,7 +89,7 @@ def test_an_absent_stream_is_not_measured(bgl_only):
     claims = {claim.id: claim.kind for claim in bgl_only.claims}
     assert claims["adaptive_real.movielens.b813.recall"] == "missing"
     assert claims["adaptive_real.bgl.b18.phase end"] != "missing"
-    assert "MovieLens" not in " ".join(bgl_only.reading)
+    assert "MovieLens" not in " ".join(bgl_only.findings)
 
 
 def test_without_data_no_claim_is_judged(seed, tmp_path):

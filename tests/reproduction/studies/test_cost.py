@@ -100,7 +100,7 @@ def test_faster_reads_make_up_for_the_build_or_never_do(ideal):
     # 32,768 tokens, .9 more for each; a query saves (32,768 - 256) / 64.
     assert cost.queries_to_break_even([sample(32_768, 256)]) == pytest.approx(58.05, abs=0.01)
     assert cost.queries_to_break_even([sample(64)]) is None
-    assert "after 58 queries" in " ".join(ideal.reading)
+    assert "after 58 queries" in " ".join(ideal.findings)
 
 
 # Timing

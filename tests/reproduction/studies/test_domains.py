@@ -81,7 +81,7 @@ def test_claims_on_it_are_not_judged_and_the_others_are(partly):
 
 
 def test_the_reading_speaks_only_of_what_is_here(partly):
-    said = " ".join(partly.reading)
+    said = " ".join(partly.findings)
     assert "of the MIMIC-IV demo" in said
     assert "of DE-SynPUF" not in said
 

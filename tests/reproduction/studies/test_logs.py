@@ -73,14 +73,14 @@ def test_without_drain3_its_rows_say_so(toy):
         assert rows[table, "drain3"].missing == "drain3"
         assert rows[table, "drain3"].setting == "to measure it, pip install 'drain3==0.9.11'"
     assert rows["average", "ours"].measures["GA"].mean == 1
-    assert "Drain3" not in " ".join(toy.reading)
+    assert "Drain3" not in " ".join(toy.findings)
     assert toy.settings["drain3"] == "missing"
 
 
 def test_without_hdfs_its_claims_are_not_measured(toy):
     assert toy.missing == ("loghub/HDFS", "loghub/BGL")
     assert {claim.kind for claim in toy.claims} == {"missing"}
-    assert "HDFS" not in " ".join(toy.reading)
+    assert "HDFS" not in " ".join(toy.findings)
 
 
 def test_without_data_nothing_is_measured(seed, tmp_path):

@@ -57,7 +57,7 @@ def test_more_noise_makes_repeats_less_alike(small):
 def test_a_stream_that_is_absent_has_rows_and_no_columns(partly):
     assert [row.missing for row in partly.tables["synpuf"]] == ["synpuf"] * 8
     assert list(partly.tables["noise"][0].measures) == ["cosine of repeats", "MIMIC-IV demo"]
-    assert "DE-SynPUF:" not in " ".join(partly.reading)
+    assert "DE-SynPUF:" not in " ".join(partly.findings)
 
 
 def test_a_result_can_be_read_back(partly):
