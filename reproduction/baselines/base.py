@@ -24,7 +24,7 @@ _GRID = 2.0**26
 
 @dataclass(frozen=True)
 class Card:
-    """A baseline in a line: how it works, what it keeps, how that grows, and its bytes.
+    """A baseline in one line: how it works, what it keeps, how that grows, and its bytes.
 
     ``size`` is a formula in L tokens seen, D key size, C value size and the settings by name.
     """
@@ -236,8 +236,8 @@ class State(Baseline):
     """A baseline that keeps a matrix and no token.
 
     No token has a slot of its own, so every id is -1. ``len`` counts the rows of the matrix, as the
-    paper does; ``nbytes`` counts every array held and is the fair measure. Random projections are
-    drawn once and held, so they count.
+    paper does; ``nbytes`` counts every array and is the fair measure. Random projections are drawn
+    once and stored, so they count.
     """
 
     _state: Float32s

@@ -16,9 +16,10 @@ from .base import Card, Float32s, Ids, TokenBaseline, at_least_one, similarity, 
 class KMeans(TokenBaseline):
     """At most ``budget`` slots, the means of groups of tokens (Lloyd 1982), read by attention.
 
-    Offline: every token is held until the first read, which fits the slots with scikit-learn, the
-    best of ``tries`` fits by squared distance, and drops the tokens; later writes are refused.
-    ``len`` and ``nbytes`` count what is held: tokens before the fit, slots after it.
+    Offline: every token is kept until the first read, which fits the slots with scikit-learn, the
+    best of ``tries`` fits by squared distance, and drops the tokens; later writes are an
+    error. ``len`` and ``nbytes`` count tokens before the fit, slots after it. A group that becomes
+    empty is moved to the token farthest from its mean, as scikit-learn does.
 
     ``start`` is "k-means++" (Arthur and Vassilvitskii 2007, one candidate a draw) or "random"
     (tokens drawn evenly). The defaults are the best of both starts with 1 and 10 tries on the

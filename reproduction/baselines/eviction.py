@@ -288,7 +288,7 @@ def fit_window(window: int | None, budget: int) -> int:
 
 
 class SnapKVOnce(TokenBaseline):
-    """SnapKV as published: the whole prompt is held, and what stays is decided at its end.
+    """SnapKV as published: the whole prompt is kept, and the selection is made at its end.
 
     The end is here wherever it is read: the last ``window`` tokens vote, and the read attends to
     them and to the ``budget - window`` they attend to most. It holds every token until then, and
@@ -413,10 +413,10 @@ class Redundancy(EvictingBaseline):
     The strongest form we know of eviction by key similarity, the family of KeyDiff (Park et al.
     2025): that scores a key against the mean of all (see `KeyDiff`), this one against its nearest
     neighbour, so that a token leaves when a newer one says the same. It mirrors the cache, which
-    keeps the older of two; unlike the cache it must be told a budget, its one setting.
+    keeps the older of two; unlike the cache it needs a budget, its one setting.
 
     Each token carries the similarity of its nearest newer token and the place of that one. A token
-    that leaves makes some of these too high; such a bound is mended when it becomes the highest.
+    that leaves makes some of these too high; a bound is recomputed when it becomes the highest.
 
     >>> distinct = Redundancy(budget=2)
     >>> distinct.write([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], [[1.0], [2.0], [3.0]])
@@ -464,7 +464,7 @@ class Redundancy(EvictingBaseline):
 
 
 def most_redundant(keys: Floats, bound: Floats, twin: Ids, alive: Bools) -> int:
-    """The token with the nearest newer neighbour, the oldest of equals; mends bounds on its way.
+    """The token with the nearest newer neighbour, the oldest of equals; updates bounds.
 
     >>> keys = np.eye(2)[[0, 1, 1]]
     >>> bound, twin = np.array([0.0, 1.0, -np.inf]), np.array([1, 2, -1])

@@ -60,7 +60,7 @@ def load() -> Ratings:
 
 
 def parse(files: Files) -> Ratings:
-    """The stream from any of its forms, complete or refused."""
+    """The stream from any of its forms, an error if it is incomplete."""
     if ZIP in files:
         check_digest(files[ZIP], SHA256, ZIP)
         files = unzip(files[ZIP], OFFICIAL, ZIP)

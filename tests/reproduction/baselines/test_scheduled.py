@@ -17,14 +17,6 @@ def test_an_unfinished_chunk_is_read_token_by_token(peer, rng):
 
 
 @BOTH
-def test_a_finished_chunk_leaves_no_tail(peer):
-    memory = peer(1, chunk=2)
-    memory.write(np.eye(2)[[0, 1] * 4], np.ones((8, 1)))
-    slots = len(memory)
-    assert memory.nbytes == slots * (4 * 3 + 8)
-
-
-@BOTH
 def test_the_rest_of_a_chunk_joins_the_slots_most_like_it(peer):
     memory = peer(1, chunk=4)
     memory.write(np.eye(4), [[1.0], [2.0], [3.0], [4.0]])
@@ -52,12 +44,6 @@ def test_the_count_is_the_same_when_all_tokens_are():
     kvm = KVM(factor=4, chunk=16)
     kvm.write(np.ones((64, 3)), np.ones((64, 1)))
     assert len(kvm) == 32
-
-
-def test_the_first_chunk_becomes_slots_whole(rng):
-    kvm = KVM(factor=1, chunk=9)
-    kvm.write(rng.standard_normal((9, 4)), np.ones((9, 1)))
-    assert len(kvm) == 9
 
 
 def test_a_slot_answers_with_the_mean_of_what_was_summed():

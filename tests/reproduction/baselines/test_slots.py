@@ -64,16 +64,6 @@ def test_it_does_what_the_plain_loop_does(rng, idle):
     assert (ids.tolist(), len(fresh)) == ttl_by_hand(items.tolist(), idle)
 
 
-def test_a_slot_in_use_never_leaves():
-    fresh = TTL(idle=2)
-    assert fresh.write(np.eye(2)[[0, 1, 1] * 30], np.ones((90, 1))).max() == 1
-
-
-def test_a_slot_leaves_when_it_was_idle_for_longer_than_granted():
-    fresh = TTL(idle=2)
-    assert fresh.write(np.eye(2)[[0, 1, 1, 1, 0]], np.ones((5, 1))).tolist() == [0, 1, 1, 1, 2]
-
-
 def test_without_an_end_it_is_the_cache(rng):
     episode = RecallTask(noise=0.6).draw(rng)
     fresh, cache = TTL(idle=1000), Cache(Concentration.fixed(tau=0.3))
@@ -139,12 +129,6 @@ def test_samples_are_drawn_evenly_from_a_group(seed):
     assert set(picked) == set(range(10))
 
 
-def test_slots_are_samples():
-    subgen = SubGen(delta=0.5, samples=2)
-    subgen.write(np.eye(2)[[0, 0, 0, 1]], np.ones((4, 1)))
-    assert len(subgen) == 3
-
-
 def test_a_token_that_the_state_predicts_is_not_kept():
     ham = HAM(error=0.5, rate=1.0)
     assert ham.write(np.eye(2)[[0, 1, 0, 1]], [[1.0], [2.0], [1.0], [2.0]]).tolist() == [
@@ -196,11 +180,6 @@ def test_an_exact_repeat_moves_its_value_and_opens_nothing():
     dictionary.write(np.eye(2)[[0, 1, 0]], [[0.0], [5.0], [4.0]])
     assert len(dictionary) == 2
     assert dictionary.read(np.eye(2)).tolist() == [[1.0], [5.0]]
-
-
-def test_a_noisy_repeat_opens_a_slot():
-    dictionary = NEC(budget=4)
-    assert dictionary.write([[1.0, 0.0], [1.0, 0.01]], [[1.0], [1.0]]).tolist() == [0, 1]
 
 
 def test_the_least_recently_used_leaves():

@@ -81,12 +81,6 @@ def test_keys_that_cancel_leave_a_group_that_can_be_read():
     assert routing.read([[0.0, 1.0]])[0, 0] == pytest.approx(3.0, abs=0.02)
 
 
-def test_every_token_is_kept():
-    routing = Routing(groups=2)
-    routing.write(KEYS, VALUES)
-    assert (len(routing), routing.nbytes) == (4, 4 * 4 * 3 + 4 * 8 + 2 * 4 * 2)
-
-
 def test_enough_blocks_are_full_attention(rng):
     keys, values = rng.standard_normal((23, 6)), rng.standard_normal((23, 3))
     blocks, attention = Landmark(block=5, k=4), Attention()
@@ -116,12 +110,6 @@ def test_short_blocks_find_more_for_as_many_tokens_read(seed):
             memory.write(episode.keys, episode.values)
             right.append((memory.read(episode.queries).argmax(axis=1) == episode.answers).mean())
     assert np.mean(recall[8]) > 0.98 > 0.95 > np.mean(recall[64])
-
-
-def test_the_first_in_is_the_first_out():
-    queue = Memorizing(budget=2)
-    queue.write(np.eye(3), [[1.0], [2.0], [3.0]])
-    assert queue.read(np.eye(3)[:1])[0, 0] == pytest.approx(2.5)
 
 
 def test_one_neighbour_of_all_tokens_is_knn(rng):
