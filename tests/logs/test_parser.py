@@ -17,7 +17,6 @@ from distinctkv import Concentration, SnapshotError, snapshot
 from distinctkv.logs import LogParser, templates
 from distinctkv.logs import parser as module
 from distinctkv.logs.tokenizer import MESSAGE_WORD
-from tests.logs.programs import log, programs
 
 NAMES = ("ann", "bob", "cas", "dee", "eve", "fay", "gus")
 WORDS = tuple(f"{a}{b}{c}" for a in "bcdf" for b in "aeiou" for c in "lmnp")
@@ -134,14 +133,6 @@ def test_a_change_of_the_text_is_reported_once():
 def test_parameters_are_those_of_the_template(line, template, parameters):
     match = LogParser().add(line)
     assert (match.template, match.parameters) == (template, parameters)
-
-
-def test_there_are_as_many_parameters_as_wildcards():
-    parser = parsed(f"{line} from 10.0.0.1" for line in LOGINS)
-    parser.templates()
-    match = parser.add("the user zoe logged in from 10.0.0.2")
-    assert match.template == "the user <*> logged in from <*>"
-    assert match.parameters == ("zoe", "10.0.0.2")
 
 
 def test_templates_know_their_first_and_last_line():
@@ -397,27 +388,11 @@ def test_words_that_change_their_context_are_not_blanked(form, seed):
     assert answers(lines, POLICIES[0]) == answers(lines, POLICIES[0], blank=False)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["programs", "fresh"])
-def test_blanked_lines_change_no_answer_on_programs(name, seed):
-    for program in programs(name).values():
-        lines, _ = log(program, seed)
-        assert answers(lines, POLICIES[0]) == answers(lines, POLICIES[0], blank=False)
-
-
 def test_lines_with_unseen_words_are_not_tokenized():
     letters = "abcdefghij"
     parser = parsed(f"cannot open kx{a}{b}q now" for a in letters for b in letters)
     with patch.object(module.Tokenizer, "read", lambda _, text: pytest.fail(text)):
         assert parser.add("cannot open zzyxw now").id == 0
-
-
-def test_only_unseen_words_are_blanked():
-    known = {"cannot", "open", "door"}
-    blanked = module.blank_unseen("cannot open zzyxw", (), known)
-    assert blanked == f"cannot open {module.BLANK}"
-    assert module.blank_unseen("cannot open door", (), known) is None
-    assert module.blank_unseen("cannot open user", (), known) is None
 
 
 # Budget
@@ -548,20 +523,6 @@ def test_a_loaded_parser_is_the_saved_one(path, tmp_path):
     assert parser.add("something new").id == parser.match("something new").id == 9
 
 
-@pytest.mark.parametrize("ask", [False, True])
-def test_saving_changes_no_id(tmp_path, ask):
-    never, saved = LogParser(), LogParser()
-    for line in SAVED[:5]:
-        assert saved.add(line).id == never.add(line).id
-    if ask:
-        assert saved.templates() == never.templates()
-    saved.save(tmp_path / "state")
-    loaded = LogParser.load(tmp_path / "state")
-    for line in (*SAVED, *SAVED):
-        assert saved.add(line).id == loaded.add(line).id == never.add(line).id
-    assert len({(len(one), one.n_opened) for one in (saved, loaded, never)}) == 1
-
-
 def test_a_subsumed_template_stays_subsumed(tmp_path):
     parser = parsed(["open 7 failed"] * 20 + ["open my 7 failed"])
     assert [row.count for row in parser.templates()] == [21]
@@ -571,16 +532,6 @@ def test_a_subsumed_template_stays_subsumed(tmp_path):
     one, two = (one.add_log_message("open 9 failed") for one in (parser, loaded))
     assert one == two
     assert one["cluster_size"] == 22
-
-
-def test_a_reported_text_is_not_reported_again_after_loading(tmp_path):
-    parser = LogParser()
-    for line in LOGINS:
-        parser.add(line)
-    parser.templates()
-    assert parser.add(LOGINS[0]).changed
-    parser.save(tmp_path / "state")
-    assert not LogParser.load(tmp_path / "state").add(LOGINS[1]).changed
 
 
 def test_an_empty_parser_can_be_saved(tmp_path):
@@ -607,16 +558,6 @@ def test_a_file_that_describes_no_parser_is_refused(path, number):
     snapshot.save(path, "log parser", tensors, state)
     with pytest.raises(SnapshotError, match="does not describe a parser"):
         LogParser.load(path)
-
-
-def test_a_line_of_a_collapsed_variant_is_found_by_a_loaded_parser(tmp_path, monkeypatch):
-    monkeypatch.setattr(templates, "MAX_VARIANTS", 6)
-    words = [f"{word}q" for word in WORDS]
-    parser = parsed(f"open {word}" for word in words[:40])
-    parser.add("open ab")
-    parser.add_many([f"{word} ab" for word in words[40:]])
-    parser.save(tmp_path / "state")
-    assert LogParser.load(tmp_path / "state").add("open ab").id == parser.add("open ab").id
 
 
 # Interrupts

@@ -321,12 +321,12 @@ class LogMatch:
 
     __slots__ = ("_line", "_rendering", "changed", "id", "novelty", "opened", "template")
 
-    def __init__(self, variant: Variant, line: str, novelty: float = 0.0) -> None:
+    def __init__(self, variant: Variant, line: str) -> None:
         own = variant.template
         assert own is not None
         template = own if own.parent is None else own.root()
         self.id, self.template = template.id, template.text
-        self.novelty, self.opened, self.changed = novelty, False, False
+        self.novelty, self.opened, self.changed = 0.0, False, False
         self._line, self._rendering = line, own.rendering
 
     @property
