@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv.logs.patterns import (
+    FEW_KEYS,
     MAX_COMPARED,
     MAX_TOKENS,
+    NearestKeys,
     PatternIndex,
     common_of_pairs,
     find_patterns,
@@ -261,3 +263,22 @@ def size(key):
 
 def test_a_template_without_lines_is_not_its_own_stand_in():
     assert find_subsumed({("a", "<*>", "b"): 0}, ratio=10, max_extra=4) == {}
+
+
+token = st.sampled_from(["<*>", *"abcd"])
+key = st.tuples(token, token, token, token)
+changes = st.lists(st.tuples(st.integers(0, 2 * FEW_KEYS), st.none() | key), max_size=150)
+
+
+@given(changes, key)
+def test_the_nearest_of_all_keys_is_found(changes, asked):
+    nearest, keys = NearestKeys(4), {}
+    for number, one in changes:
+        if one is not None:
+            nearest.put(number, one)
+            keys[number] = one
+        elif number in keys:
+            nearest.remove(number)
+            del keys[number]
+        expected = min((novelty(asked, one) for one in keys.values()), default=1.0)
+        assert asked in keys.values() or nearest.novelty(asked) == expected

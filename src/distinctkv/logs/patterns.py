@@ -1,5 +1,8 @@
 """Patterns: keys with wildcards, found by comparing the keys of one length.
 
+`find_patterns` finds them, `PatternIndex` matches a key with them, `group_keys` groups the keys
+that they link; `NearestKeys` and `find_subsumed` compare the keys of templates.
+
 A *wildcard position* is a position at which otherwise equal keys differ. Its words are values
 
 - if they are at least ``min_values`` different words (else they are constant text), or
@@ -21,7 +24,7 @@ compared; keys longer than ``MAX_TOKENS`` open patterns with one new wildcard on
 three free positions later takes ``min_values`` words, the other two become constant text again.
 """
 
-# K keys, L tokens in a key, P pairs
+# K keys, L tokens in a key, P pairs, T templates
 
 from __future__ import annotations
 
@@ -40,6 +43,7 @@ from .tokenizer import MESSAGE_WORD, WILD, Key
 
 MAX_TOKENS = 128  # in longer keys only patterns with one new wildcard are sought
 MAX_COMPARED = 256  # keys of a block that are compared pairwise
+FEW_KEYS = 32  # of templates, compared one by one
 MORE = 2  # times tau, with so many times the evidence
 
 Tokens = NDArray[np.int64]
@@ -236,6 +240,66 @@ def novelty(key: Key, template: Key) -> float:
     if constants == 0:
         return float(key != template)
     return (constants - shared) / constants
+
+
+class NearestKeys:
+    """Template keys of one length; finds the nearest to a key by comparing it with all of them.
+
+    Beyond ``FEW_KEYS``, keys are columns of token hashes (0 for a wildcard), compared at once; a
+    new key waits until a distance is asked for.
+    """
+
+    def __init__(self, length: int) -> None:
+        self._keys: dict[int, tuple[Key, int]] = {}  # by id, with the number of constants
+        self._waiting: dict[int, None] = {}  # ids of keys without a column
+        self._column: dict[int, int] = {}
+        self._ids: list[int] = []  # by column
+        self._hashes = np.zeros((length, 1), np.int64)  # (L, T)
+        self._n_constants = np.ones(1, np.int64)  # (T,)
+
+    def put(self, number: int, key: Key) -> None:
+        """Set the key of the template with this id."""
+        self._keys[number] = key, len(key) - key.count(WILD) or 1
+        self._waiting[number] = None
+
+    def remove(self, number: int) -> None:
+        """Remove the key of a template."""
+        del self._keys[number]
+        self._waiting.pop(number, None)
+        column = self._column.pop(number, None)
+        if column is not None:
+            last, end = self._ids.pop(), len(self._ids)
+            if last != number:
+                self._ids[column], self._column[last] = last, column
+                self._hashes[:, column] = self._hashes[:, end]
+                self._n_constants[column] = self._n_constants[end]
+
+    def novelty(self, key: Key) -> float:
+        """Least part of its constants that a template does not share with a key; 1 for none."""
+        if len(self._keys) <= FEW_KEYS:
+            tokens = [None if token == WILD else token for token in key]
+            rows = self._keys.values()
+            return min(((n - sum(map(eq, tokens, one))) / n for one, n in rows), default=1.0)
+        self._write()
+        n_keys = len(self._ids)
+        hashes = np.array([*map(hash, key)], np.int64)
+        equal = self._hashes[:, :n_keys] == hashes[:, None]
+        shared = np.add.reduce(equal, axis=0, dtype=np.int32)
+        nearest = (shared / self._n_constants[:n_keys]).argmax()
+        return novelty(key, self._keys[self._ids[nearest]][0])
+
+    def _write(self) -> None:
+        for number in self._waiting:
+            key, n_constants = self._keys[number]
+            column = self._column.setdefault(number, len(self._ids))
+            if column == len(self._ids):
+                self._ids.append(number)
+                if column == self._hashes.shape[1]:
+                    self._hashes = np.concatenate([self._hashes, self._hashes], axis=1)
+                    self._n_constants = np.concatenate([self._n_constants, self._n_constants])
+            self._hashes[:, column] = [0 if token == WILD else hash(token) for token in key]
+            self._n_constants[column] = n_constants
+        self._waiting.clear()
 
 
 def find_patterns(keys: Collection[Key], tau: float, min_values: int) -> set[Key]:

@@ -4,8 +4,6 @@ A *variant* is a distinct key with the lines that have it. Variants of one lengt
 if patterns link them. `LengthIndex` holds the patterns of one length, `Templates` all of them.
 """
 
-# L tokens in a key, T templates
-
 from __future__ import annotations
 
 import json
@@ -15,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import chain
 from math import exp, inf, log1p
-from operator import eq
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .patterns import (
+    NearestKeys,
     PatternIndex,
     Patterns,
     common_key,
@@ -29,14 +27,12 @@ from .patterns import (
     find_subsumed,
     group_keys,
     link_keys,
-    novelty,
 )
 from .rendering import Rendering
 from .tokenizer import WILD, Key, Line
 
 MAX_VARIANTS = 64  # under a pattern; then they collapse into one, and new values are only counted
 MAX_RECENT = 16  # recent keys that are compared at once, in units of the smallest regrouping
-FEW_KEYS = 32  # of templates, compared one by one
 CACHED_RENDERINGS, CACHED_LENGTH = 1 << 14, 1000  # rendered lines, and their characters
 MIN_VOCABULARY = 1 << 16  # tokens before those of evicted variants are removed
 MAX_EXTRA_WORDS = 4  # that a value may have in a rare line
@@ -234,66 +230,6 @@ def add_usage(one: float, two: float) -> float:
     """
     low, high = (one, two) if one < two else (two, one)
     return high if low == -inf else high + log1p(exp(low - high))
-
-
-class NearestKeys:
-    """Template keys of one length; finds the nearest to a key by comparing it with all of them.
-
-    Beyond ``FEW_KEYS``, keys are columns of token hashes (0 for a wildcard), compared at once; a
-    new key waits until a distance is asked for.
-    """
-
-    def __init__(self, length: int) -> None:
-        self._keys: dict[int, tuple[Key, int]] = {}  # by id, with the number of constants
-        self._waiting: dict[int, None] = {}  # ids of keys without a column
-        self._column: dict[int, int] = {}
-        self._ids: list[int] = []  # by column
-        self._hashes = np.zeros((length, 1), np.int64)  # (L, T)
-        self._n_constants = np.ones(1, np.int64)  # (T,)
-
-    def put(self, number: int, key: Key) -> None:
-        """Set the key of the template with this id."""
-        self._keys[number] = key, len(key) - key.count(WILD) or 1
-        self._waiting[number] = None
-
-    def remove(self, number: int) -> None:
-        """Remove the key of a template."""
-        del self._keys[number]
-        self._waiting.pop(number, None)
-        column = self._column.pop(number, None)
-        if column is not None:
-            last, end = self._ids.pop(), len(self._ids)
-            if last != number:
-                self._ids[column], self._column[last] = last, column
-                self._hashes[:, column] = self._hashes[:, end]
-                self._n_constants[column] = self._n_constants[end]
-
-    def novelty(self, key: Key) -> float:
-        """Least part of its constants that a template does not share with a key; 1 for none."""
-        if len(self._keys) <= FEW_KEYS:
-            tokens = [None if token == WILD else token for token in key]
-            rows = self._keys.values()
-            return min(((n - sum(map(eq, tokens, one))) / n for one, n in rows), default=1.0)
-        self._write()
-        n_keys = len(self._ids)
-        hashes = np.array([*map(hash, key)], np.int64)
-        equal = self._hashes[:, :n_keys] == hashes[:, None]
-        shared = np.add.reduce(equal, axis=0, dtype=np.int32)
-        nearest = (shared / self._n_constants[:n_keys]).argmax()
-        return novelty(key, self._keys[self._ids[nearest]][0])
-
-    def _write(self) -> None:
-        for number in self._waiting:
-            key, n_constants = self._keys[number]
-            column = self._column.setdefault(number, len(self._ids))
-            if column == len(self._ids):
-                self._ids.append(number)
-                if column == self._hashes.shape[1]:
-                    self._hashes = np.concatenate([self._hashes, self._hashes], axis=1)
-                    self._n_constants = np.concatenate([self._n_constants, self._n_constants])
-            self._hashes[:, column] = [0 if token == WILD else hash(token) for token in key]
-            self._n_constants[column] = n_constants
-        self._waiting.clear()
 
 
 class LengthIndex:
