@@ -106,8 +106,7 @@ def command(
     _check_output(output, [*paths, *([str(state)] if state else [])], state)
     with Stop() as stop, standard_output(), file_errors(), lock_state(state):
         seen = _load(state, similarity, budget)
-        asked = None if form == "auto" else form
-        job = Job(paths, seen, form=asked, field=field, stop=stop)
+        job = Job(paths, seen, form=None if form == "auto" else form, field=field, stop=stop)
         tally = job.tally
         if job.schema is not None and output is None:
             raise click.BadParameter("is needed for Parquet: name a file", param_hint="--output")
@@ -196,12 +195,12 @@ def _open_output(output: Path | None, job: Job) -> Iterator[LineOutput | Parquet
         return
     try:
         with _replace(output) as file:
-            made = LineOutput(file) if job.schema is None else ParquetOutput(file, job.schema)
-            yield made
-            made.close()
+            writer = LineOutput(file) if job.schema is None else ParquetOutput(file, job.schema)
+            yield writer
+            writer.close()
     except OSError as error:
-        said = error.strerror or str(error)
-        raise click.ClickException(f"cannot write {output}: {said}") from error
+        reason = error.strerror or error
+        raise click.ClickException(f"cannot write {output}: {reason}") from error
 
 
 @contextmanager

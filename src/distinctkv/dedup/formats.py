@@ -94,19 +94,21 @@ class JsonLines(Text):
         except (ValueError, RecursionError) as error:
             return Record(line, None, number, f"it is not JSON: {error}")
         if not isinstance(found, dict):
-            said = f"it is a JSON {type(found).__name__}, not an object"
+            problem = f"it is a JSON {type(found).__name__}, not an object"
             hint = "; jq -c '.[]' makes lines of an array" if isinstance(found, list) else ""
-            return Record(line, None, number, said + hint)
+            return Record(line, None, number, problem + hint)
         if self.field is None:
             texts = [name for name, value in found.items() if isinstance(value, str)]
             self.field = choose_field(texts, [*found], file)
         value = found.get(self.field)
         if isinstance(value, str | list):
             return Record(line, value, number)
-        said = f"is {type(value).__name__}, neither a text nor a list of numbers"
+        problem = f"is {type(value).__name__}, neither a text nor a list of numbers"
         if value is None:
-            said = "is empty" if self.field in found else f"is missing; it has {field_names(found)}"
-        return Record(line, None, number, f"the field {self.field!r} {said}")
+            problem = (
+                "is empty" if self.field in found else f"is missing; it has {field_names(found)}"
+            )
+        return Record(line, None, number, f"the field {self.field!r} {problem}")
 
 
 class Csv:
@@ -199,9 +201,9 @@ class Parquet:
             raise FormatError(f"{paths[0]} has two columns named {self.field!r}; rename one")
         if self.field not in able:
             kinds = dict(zip(self.schema.names, self.schema.types, strict=True))
-            said = f"is {kinds[self.field]}" if self.field in kinds else "does not exist"
+            problem = f"is {kinds[self.field]}" if self.field in kinds else "does not exist"
             raise FormatError(
-                f"the column {self.field!r} of {paths[0]} {said}; columns of texts or lists of "
+                f"the column {self.field!r} of {paths[0]} {problem}; columns of texts or lists of "
                 f"numbers: {', '.join(map(repr, able)) or 'none'}"
             )
 

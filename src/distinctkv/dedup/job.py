@@ -45,7 +45,7 @@ class Job:
 
     >>> from pathlib import Path; from tempfile import mkdtemp
     >>> path = Path(mkdtemp(), "rows.jsonl")
-    >>> _ = path.write_text('{"text": "a door"}\\n{"text": "a door"}\\n')
+    >>> _ = path.write_text('{"text": "a door"}\n{"text": "a door"}\n')
     >>> job = Job([str(path)], Deduplicator(on_bad="skip"))
     >>> [one.kept for _, decisions in job for one in decisions], job.field
     ([True, False], 'text')
@@ -63,7 +63,7 @@ class Job:
         self.tally = Tally()
         self.damages = dict[str, str]()  # by file
         self._seen, self._paths, self._stop = seen, paths, stop
-        self._asked = field
+        self._given_field = field
         self._reasons, self._first_reason = Counter[str](), ""
         self._n_bytes = 0  # of the files that were read to their end
         self._file: BufferedReader | None = None
@@ -108,12 +108,12 @@ class Job:
         return f"because {why}" if len(self._reasons) == 1 else f"most often because {why}"
 
     def _detect(self) -> str | None:
-        """The format of all files that are no pipes; None if there is none with something in it."""
+        """The one format of all regular files; None if all of them are empty."""
         found = dict[str, str]()
         for path in filter(os.path.isfile, self._paths):
             with formats.open_input(path) as file, suppress(EOFError, DamagedFileError):
                 if (head := file.peek()).strip():
-                    found[path] = formats.detect(path, head, self._asked)
+                    found[path] = formats.detect(path, head, self._given_field)
         for path, name in found.items():
             first = next(iter(found))
             if name != found[first]:
@@ -124,7 +124,7 @@ class Job:
         return next(iter(found.values()), None)
 
     def _set_format(self, name: str) -> Format:
-        self._format = formats.make_format(name, self._asked)
+        self._format = formats.make_format(name, self._given_field)
         if isinstance(self._format, Parquet):
             self._format.check(self._paths)
         return self._format
@@ -142,7 +142,7 @@ class Job:
                     raise FormatError(f"{name} is UTF-16; convert it with iconv -f UTF-16 -t UTF-8")
                 lines = formats.iterate_lines(file, self._stop)
                 if self._format is None and head.strip():
-                    if (form := formats.detect(path, head, self._asked)) == "parquet":
+                    if (form := formats.detect(path, head, self._given_field)) == "parquet":
                         raise FormatError(f"{name}: Parquet needs a file, not a pipe")
                     self._set_format(form)
                 if self._format is not None:
@@ -157,12 +157,16 @@ class Job:
     def _decide(self, batch: Batch) -> list[Decision]:
         decisions = self._seen.add_many([one.content for one in batch.records])
         self.tally.count(decisions)
-        pairs = zip(batch.records, decisions, strict=True)
-        found = [told._replace(reason=one.reason) if one.reason else told for one, told in pairs]
-        for one, told in zip(batch.records, found, strict=True):
-            if told.bad and self._reasons.total() < MOST_REASONS:
-                self._reasons[re.split("[:;] ", told.reason or "")[0]] += 1
-                self._first_reason = self._first_reason or (
-                    f"line {one.line} of {batch.file}: {told.reason}"
-                )
+        found = []
+        for record, decision in zip(batch.records, decisions, strict=True):
+            if record.reason:
+                decision = decision._replace(reason=record.reason)
+            if decision.bad:
+                self._count_reason(f"line {record.line} of {batch.file}", decision.reason or "")
+            found.append(decision)
         return found
+
+    def _count_reason(self, where: str, reason: str) -> None:
+        self._first_reason = self._first_reason or f"{where}: {reason}"
+        if self._reasons.total() < MOST_REASONS:
+            self._reasons[re.split("[:;] ", reason)[0]] += 1

@@ -207,8 +207,8 @@ class RecordEncoder:
         if not isinstance(record, Mapping):
             raise RecordError(f"a record with a field {field!r} is expected, got {_short(record)}")
         if record.get(field) is None:
-            said = "is empty" if field in record else f"is missing; it has {field_names(record)}"
-            raise RecordError(f"the field {field!r} of a record {said}")
+            problem = "is empty" if field in record else f"is missing; it has {field_names(record)}"
+            raise RecordError(f"the field {field!r} of a record {problem}")
         return record[field]
 
 

@@ -128,9 +128,9 @@ def _n_merges(n_parts: int) -> int:
     """Nodes of the tree over so many parts."""
     nodes = 0
     while n_parts > 1:
-        whole, rest = divmod(n_parts, FAN)
-        nodes += whole + (rest > 1)
-        n_parts = whole + (rest > 0)
+        full, rest = divmod(n_parts, FAN)
+        nodes += full + (rest > 1)
+        n_parts = full + (rest > 0)
     return nodes
 
 
@@ -258,7 +258,7 @@ def _folder(parts: str | os.PathLike[str] | None) -> Iterator[str]:
 
 
 def _store(part: Mergeable, name: str) -> None:
-    """Save a part, whole or not at all."""
+    """Save a part atomically."""
     place, _, end = name.rpartition("/")
     if (remote := filesystem(name)) is None:
         _check_shared(place)
