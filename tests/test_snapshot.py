@@ -124,13 +124,13 @@ def test_a_file_that_cannot_be_opened_is_not_told_as_missing(tmp_path):
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 100, -1, -100])
 def test_a_truncated_file_is_refused(path, keep):
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(SnapshotError, match="not a whole snapshot"):
+    with pytest.raises(SnapshotError, match="not a complete snapshot"):
         Cache.load(path)
 
 
 def test_an_extended_file_is_refused(path):
     path.write_bytes(path.read_bytes() + b"\0")
-    with pytest.raises(SnapshotError, match="not a whole snapshot"):
+    with pytest.raises(SnapshotError, match="not a complete snapshot"):
         Cache.load(path)
 
 
@@ -143,12 +143,12 @@ def test_a_foreign_file_is_refused(path, content):
 
 def test_a_safetensors_file_of_another_origin_is_refused(path):
     save_file({"weight": np.ones(3)}, path)
-    with pytest.raises(SnapshotError, match="another origin"):
+    with pytest.raises(SnapshotError, match="but not a distinctkv"):
         Cache.load(path)
 
 
 def test_a_folder_is_no_snapshot(tmp_path):
-    with pytest.raises(SnapshotError, match="not a whole snapshot"):
+    with pytest.raises(SnapshotError, match="not a complete snapshot"):
         Cache.load(tmp_path)
 
 
@@ -175,7 +175,7 @@ def test_another_spelling_of_the_same_number_is_a_change(path):
 @pytest.mark.parametrize("head", ["[" * 100_000, "[]", "7", '{"version": "1", "digest": "0"}'])
 def test_a_header_of_another_shape_is_refused(path, head):
     save_file({"weight": np.ones(3)}, path, metadata={"distinctkv": head})
-    with pytest.raises(SnapshotError, match="not a whole snapshot"):
+    with pytest.raises(SnapshotError, match="not a complete snapshot"):
         Cache.load(path)
 
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: safetensors, a digest, one atomic rename, never a pickle."""
+"""Snapshots: safetensors with a digest, written to a temporary file and renamed; no pickle."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 VERSION = "1"
-TOO_MUCH = (MemoryError, RecursionError)  # what a header that promises too much may raise
+HUGE = (MemoryError, RecursionError)  # raised for a header that claims absurd sizes
 
 
 class SnapshotError(ValueError):
-    """A file that is not a whole, unchanged snapshot of this format."""
+    """A file that is damaged, or not a snapshot of this format."""
 
 
 def save(
@@ -32,30 +32,30 @@ def save(
     tensors: Mapping[str, NDArray[Any]],
     state: Mapping[str, Any],
 ) -> None:
-    """Write tensors and a JSON state so that a crash leaves either the old file or the new one."""
+    """Write tensors and a JSON state; after a crash either the old file or the new one is there."""
     from safetensors.numpy import save as pack
 
     arrays = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    # One entry only: safetensors shuffles several, and equal states should give equal bytes.
+    # One entry only: safetensors writes several in random order, and equal states give equal bytes.
     head = {"version": VERSION, "kind": kind, "state": dict(state)}
     head["digest"] = _digest(head, arrays)
     replace(Path(path), pack(arrays, metadata={"distinctkv": json.dumps(head, sort_keys=True)}))
 
 
 def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any]], Any]:
-    """Tensors and state of a snapshot, every byte of it checked."""
+    """Tensors and state of a snapshot, after checking its digest."""
     from safetensors import SafetensorError, safe_open
 
     if Path(path).is_dir():
-        raise SnapshotError(f"{path} is a folder, not a whole snapshot")
-    # Whatever keeps a file from being opened, safetensors says that it is not there.
+        raise SnapshotError(f"{path} is a folder, not a complete snapshot")
+    # Opened here for the right error: safetensors reports every failure as a missing file.
     with Path(path).open("rb"):
         pass
     try:
         with safe_open(os.fspath(path), framework="np") as file:
             meta = file.metadata() or {}
             if "distinctkv" not in meta:
-                raise SnapshotError(f"{path} is not a distinctkv snapshot; it has another origin")
+                raise SnapshotError(f"{path} is a safetensors file, but not a distinctkv snapshot")
             text = meta["distinctkv"]
             head = json.loads(text)
             version = head["version"]
@@ -65,14 +65,14 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
                     "load it with the release that wrote it"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            # Two spellings of a float, say, give one number: the text must be as it was written.
+            # Two JSON texts may give equal values: the text itself must be unchanged.
             same = json.dumps(head, sort_keys=True) == text
             digest, found, state = head.pop("digest"), head["kind"], head["state"]
     except (FileNotFoundError, SnapshotError):
         raise
-    except (SafetensorError, OSError, ValueError, TypeError, LookupError, *TOO_MUCH) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, LookupError, *HUGE) as error:
         raise SnapshotError(
-            f"{path} is not a whole snapshot: it is another kind of file, or damaged ({error})"
+            f"{path} is not a complete snapshot: it is another kind of file, or damaged ({error})"
         ) from error
     if not same or digest != _digest(head, tensors):
         raise SnapshotError(f"{path} was changed after it was written; go back to an earlier copy")
@@ -82,15 +82,15 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put a file in place whole: temporary file, fsync, rename, fsync of the folder.
+    """Replace a file atomically: temporary file, fsync, rename, fsync of the folder.
 
-    A link stays a link: the file that it leads to is replaced. A private file stays private.
+    The target of a symbolic link is replaced, not the link. Permissions are kept.
     """
     path = _target(path)
     part = path.with_name(f".{path.name}.{token_hex(8)}.part")
     try:
         with part.open("xb") as file:
-            with suppress(OSError):  # there may be none yet
+            with suppress(OSError):  # no file yet
                 part.chmod(stat.S_IMODE(path.stat().st_mode))
             file.write(content)
             file.flush()
@@ -104,24 +104,24 @@ def replace(path: Path, content: bytes) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """See to it that the names in a folder survive a loss of power, where that can be done."""
+    """Flush a folder, so that a renamed file survives a power loss."""
     try:
         folder = os.open(path, os.O_RDONLY)
-    except PermissionError:  # it may be written and not read, or this is Windows
+    except PermissionError:  # a folder that cannot be read, or Windows
         return
     try:
         os.fsync(folder)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not every file system can
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # the file system cannot do it
             raise
     finally:
         os.close(folder)
 
 
 def _target(path: Path) -> Path:
-    """The file that a path leads to; what is there already must be a regular file."""
+    """The file that a path leads to; an existing one must be a regular file."""
     with suppress(FileNotFoundError):
-        mode = path.stat().st_mode  # refuses links in a circle
+        mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, "it is a folder; name a file in it", str(path))
         if not stat.S_ISREG(mode):
@@ -135,7 +135,7 @@ def _target(path: Path) -> Path:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what saves of this file left behind that were killed an hour ago or more."""
+    """Remove temporary files of saves that were killed more than an hour ago."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError):
             if time.time() - part.stat().st_mtime > 3600:

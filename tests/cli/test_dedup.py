@@ -310,7 +310,7 @@ def test_a_state_of_another_setting_is_refused(rows, tmp_path, change):
 
 def test_a_file_that_is_no_state_is_refused(rows, tmp_path):
     (tmp_path / "state").write_text("no snapshot")
-    assert "not a whole snapshot" in dedup(rows, "--state", tmp_path / "state").stderr
+    assert "not a complete snapshot" in dedup(rows, "--state", tmp_path / "state").stderr
 
 
 # SIGKILL after some batches: nobody handles it, so nothing ends in order.
