@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from reproduction import __main__ as main
 from reproduction import claims, studies
 from reproduction.data import movielens
+from reproduction.report import figures
 from reproduction.result import Measure, Result, Row
 from reproduction.studies import recall, runner
 from tests.reproduction.studies.toys import nowhere
@@ -25,6 +26,8 @@ def reproduce(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "FULL", runner.Scale("tiny", 0.02))
     monkeypatch.setattr(studies, "NAMES", ("recall", "real_frontier"))
     monkeypatch.setattr(runner, "NAMES", ("recall", "real_frontier"))
+    # One figure is enough here.
+    monkeypatch.setattr(figures, "PLOTS", {"recall-slots": figures.PLOTS["recall-slots"]})
 
     def call(*arguments):
         given = ["--out", str(tmp_path / "out"), "--seeds", "2", *arguments]
@@ -161,9 +164,9 @@ def test_the_rest_is_measured_and_counted_apart(reproduce, tmp_path):
 
 
 def test_it_runs_as_a_module():
-    given = [sys.executable, "-m", "reproduction", "--list"]
+    given = [sys.executable, "-m", "reproduction", "--help"]
     done = subprocess.run(given, capture_output=True, text=True, check=True)
-    assert [line.split()[0] for line in done.stdout.splitlines()] == [*studies.NAMES]
+    assert done.stdout.startswith("Usage: python -m reproduction")
 
 
 def test_a_study_without_a_figure_is_named(reproduce, tmp_path):

@@ -99,7 +99,7 @@ def test_a_claim_without_data_neither_counts_nor_fails(result):
 @pytest.mark.parametrize(
     ("measures", "missing"), [({}, ""), ({"recall": Measure(1.0, 0.0, 2)}, "mimic")]
 )
-def test_a_row_is_either_measured_or_absent(measures, missing):
+def test_a_row_is_either_measured_or_missing(measures, missing):
     with pytest.raises(ValueError, match="row 'dp' needs measures, or the name"):
         Row("dp", "Ours", measures, "", "cache", missing=missing)
 
