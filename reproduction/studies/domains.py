@@ -68,7 +68,7 @@ class Domain(NamedTuple):
     label: str
     data: str  # as `python -m reproduction.data get` takes it
     load: Callable[[], Events]
-    asked: str  # the class to recall
+    target: str  # the class to recall
     role: Role
 
 
@@ -181,7 +181,7 @@ def domain_rows(domain: Domain, missing: Sequence[str], seeds: Sequence[int]) ->
     lacks = domain.data if domain.data in missing else ""
     found = {} if lacks else measure(domain.load(), seeds)
     for table, columns in COLUMNS.items():
-        setting = f"{domain.asked}, tau {TAU}" if table == "keyed" else ""
+        setting = f"{domain.target}, tau {TAU}" if table == "keyed" else ""
         measures = {} if lacks else {name: found[name] for name in columns}
         yield Row(domain.name, domain.label, measures, setting, domain.role, table, lacks)
 

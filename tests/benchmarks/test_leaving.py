@@ -3,7 +3,7 @@ import pytest
 from benchmarks import leaving, switches
 from benchmarks.switches import GRAINS, OFF, SHAPES, Choice, parse
 from reproduction.data import loghub
-from tests.reproduction.studies.toys import nowhere, write_log
+from tests.reproduction.studies.small_streams import nowhere, write_log
 
 SWITCHES = (*OFF, *SHAPES)
 UNITS = {"cut": (switches.CUT,), "helps": ("dates",), "harms": ("units",), "idle": ("dumps",)}

@@ -3,7 +3,7 @@ import pytest
 from benchmarks import loglines
 from distinctkv.logs.tokenizer import mask_numbers
 from reproduction.data import loghub
-from tests.reproduction.studies.toys import nowhere, write_log
+from tests.reproduction.studies.small_streams import nowhere, write_log
 
 
 @pytest.fixture(scope="module")

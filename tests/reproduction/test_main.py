@@ -14,7 +14,7 @@ from reproduction.data import movielens
 from reproduction.report import figures
 from reproduction.result import Measure, Result, Row
 from reproduction.studies import recall, runner
-from tests.reproduction.studies.toys import nowhere
+from tests.reproduction.studies.small_streams import nowhere
 
 N_CLAIMS = len(claims.unmeasured("real_frontier"))
 

@@ -12,8 +12,8 @@ from benchmarks.llm.questions import ask
 from benchmarks.llm.rows import Case, Row
 from benchmarks.llm.way import Way, each
 from benchmarks.llm.ways import everyone, simple
+from tests.benchmarks.llm.word_tokenizer import Words
 from tests.hf.models import build
-from tests.reproduction.studies.spelling import Words
 
 CASE = Case("facts", 200, 5)
 

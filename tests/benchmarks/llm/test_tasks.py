@@ -3,7 +3,7 @@ import pytest
 
 from benchmarks.llm.kit import QUESTIONS, Kit
 from benchmarks.llm.tasks import TASKS, continuation
-from tests.reproduction.studies.spelling import Words
+from tests.benchmarks.llm.word_tokenizer import Words
 
 
 @pytest.fixture(params=[300, 2000])

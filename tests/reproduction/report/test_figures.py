@@ -12,7 +12,7 @@ from reproduction.report.plots import TEXTS, Axis, Dots, Line, Lines, Mark, Pict
 from reproduction.result import Series
 from reproduction.studies import NAMES, load
 from reproduction.studies.runner import Scale
-from tests.reproduction.studies.tails import streams
+from tests.reproduction.studies.small_streams import streams
 
 
 def test_every_figure_has_a_study_a_title_and_a_caption():

@@ -8,7 +8,7 @@ from reproduction.studies import adaptive_real
 from reproduction.studies.adaptive import MEASURES, Trace, evaluate
 from reproduction.studies.adaptive_real import BGL, HORIZONS, PAPER, STREAMS
 from reproduction.studies.runner import FULL, QUICK, Scale
-from tests.reproduction.studies.toys import two_streams
+from tests.reproduction.studies.small_streams import two_streams
 
 TINY = Scale("tiny", 0.1)
 

@@ -5,7 +5,7 @@ from reproduction.result import Result
 from reproduction.studies import domains as study
 from reproduction.studies.runner import FULL, QUICK, missing_data
 from reproduction.studies.synthetic_keys import SyntheticKeys, drugs
-from tests.reproduction.studies.tails import routed, streams, tailed
+from tests.reproduction.studies.small_streams import routed, streams, tailed
 
 
 @pytest.fixture(scope="module")

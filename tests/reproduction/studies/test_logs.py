@@ -6,7 +6,7 @@ from reproduction.result import Result
 from reproduction.studies import log_parsers, logs
 from reproduction.studies.log_parsers import FEW, PAPER_TAU, PARSERS, RARE, TAU
 from reproduction.studies.runner import FULL, QUICK, Scale
-from tests.reproduction.studies.toys import SENTENCES, nowhere, write_log
+from tests.reproduction.studies.small_streams import SENTENCES, nowhere, write_log
 
 TINY = Scale("tiny", 0.1)
 N_LINES = 200

@@ -6,12 +6,14 @@ from reproduction.result import Result
 from reproduction.studies import real_frontier as study
 from reproduction.studies.runner import FULL, QUICK, missing_data
 from reproduction.studies.synthetic_keys import SyntheticKeys, correct_answers
-from tests.reproduction.studies.tails import small_frontier, streams
+from tests.reproduction.studies.small_streams import streams
 
 
 @pytest.fixture(scope="module")
-def small(seed):
-    return small_frontier(seed)
+def small(seed, tmp_path_factory):
+    """2,000 ratings of 400 movies."""
+    with streams(tmp_path_factory.mktemp("data"), "movielens"):
+        return study.run((seed, seed + 1), QUICK)
 
 
 @pytest.fixture(scope="module")

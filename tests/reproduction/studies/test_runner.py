@@ -7,8 +7,7 @@ from reproduction import claims, studies
 from reproduction.data import NAMES
 from reproduction.studies import load, runner
 from reproduction.studies.runner import FULL, QUICK, Scale, missing_data, silent, sources
-from tests.reproduction.studies.tails import streams
-from tests.reproduction.studies.toys import nowhere, write_log
+from tests.reproduction.studies.small_streams import nowhere, streams, write_log
 
 TINY = Scale("tiny", 0.01)
 

@@ -11,7 +11,7 @@ from reproduction.studies.synthetic_keys import (
     used_seeds,
     with_one_label,
 )
-from tests.reproduction.studies.tails import routed, tailed
+from tests.reproduction.studies.small_streams import routed, tailed
 
 
 def test_a_stream_keeps_its_events_and_gets_keys(rng):

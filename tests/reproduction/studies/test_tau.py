@@ -5,7 +5,7 @@ from reproduction.result import Result
 from reproduction.studies import tau as study
 from reproduction.studies.runner import FULL, QUICK, missing_data
 from reproduction.studies.synthetic_keys import drugs
-from tests.reproduction.studies.tails import streams
+from tests.reproduction.studies.small_streams import streams
 
 
 @pytest.fixture(scope="module")
