@@ -111,7 +111,9 @@ def _for_next_chunk(slots: Slots, concentration: Concentration, engine: Engine) 
         return engine
     if slots.n + blocked.chunk(slots) > concentration.base:
         return engine
-    return SCREENED if screened.pays(slots, concentration) else BLOCKED
+    if slots.n_pairs < screened.MIN_PAIRS or not screened.pays(slots, concentration):
+        return BLOCKED
+    return SCREENED
 
 
 def _own_novelty(slots: Slots, keys: Keys, columns: Ints) -> Floats:

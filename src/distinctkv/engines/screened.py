@@ -29,7 +29,7 @@ Projections = NDArray[np.float32]
 CHUNK = 1024
 LENGTHS = (15, 31, 63, 127, 255)  # of projections without the residual
 MIN_SLOTS = 256  # from which a prefilter can pay
-MIN_PAIRS = 1 << 23  # comparisons after which the first fit pays
+MIN_PAIRS = 1 << 23  # comparisons from which on a fit can pay
 MIN_SEARCHED = 0.25  # share of the slots that tokens must be compared with for it to pay
 REFIT = 4  # fit again when so many times more slots have opened
 SAMPLE = 1024  # slots that the basis is fitted to
@@ -145,7 +145,7 @@ class Pairs(NamedTuple):
 
 def pays(slots: Slots, concentration: Concentration) -> bool:
     """Whether the prefilter is exact here and costs less than the blocked engine did lately."""
-    if slots.metric != "cosine" or slots.searched < MIN_SEARCHED or slots.n_pairs < MIN_PAIRS:
+    if slots.metric != "cosine" or slots.searched < MIN_SEARCHED:
         return False
     if slots.tokens // CHUNK % MEASURE == 0:
         return False
