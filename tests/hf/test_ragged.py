@@ -10,6 +10,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache
 
+from distinctkv import kernels
 from distinctkv.hf import CAREFUL, attention, distinct_cache, flashing
 from distinctkv.hf.importance import received
 from tests.hf.models import build, greedy, unfolded
@@ -66,16 +67,16 @@ def tensor(**changes):
     ],
 )
 def test_the_kernel_is_taken_where_it_can_be(monkeypatch, changes, taken):
-    monkeypatch.setattr(attention, "has_triton", lambda: True)
+    monkeypatch.setattr(kernels, "installed", lambda: True)
     parts = tensor(**changes), tensor(), tensor(), SimpleNamespace(keys=tensor(), values=tensor())
     with torch.enable_grad():
         assert attention.takes(*parts) == taken
-    monkeypatch.setattr(attention, "has_triton", lambda: False)
+    monkeypatch.setattr(kernels, "installed", lambda: False)
     assert not attention.takes(*parts)
 
 
 def test_gradients_do_not_matter_where_none_are_kept(monkeypatch):
-    monkeypatch.setattr(attention, "has_triton", lambda: True)
+    monkeypatch.setattr(kernels, "installed", lambda: True)
     parts = [tensor(requires_grad=True)] * 3
     assert attention.takes(*parts, SimpleNamespace(keys=tensor(), values=tensor()))
 

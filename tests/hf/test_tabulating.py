@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from distinctkv import Concentration
+from distinctkv import Concentration, kernels
 from distinctkv.hf import CAREFUL, Care, distinct_cache, grouping, pooling, weights
 from distinctkv.hf.metric import Scale
 from distinctkv.hf.rotary import Rotary
@@ -102,7 +102,7 @@ def test_pooled_slots_are_those_of_torch(draw, monkeypatch):
     to = torch.where(order < 299, order, (draw(2000).abs() * 300).long() % 300 - 1)
     opens = order < 299
     made = [pooling.pool([pooling.Part(slots, to, opens)], torch.tensor([[100, 199]]))]
-    monkeypatch.setattr(pooling, "has_triton", lambda: False)
+    monkeypatch.setattr(kernels, "available", lambda *_: False)
     made.append(pooling.pool([pooling.Part(slots, to, opens)], torch.tensor([[100, 199]])))
     for name in FLAT:
         torch.testing.assert_close(*(getattr(one, name) for one in made))

@@ -15,6 +15,7 @@ from itertools import product
 import numpy as np
 import torch
 
+from distinctkv import kernels
 from distinctkv.kernels import allocate as kernel
 from distinctkv.kernels import slot_decode, slot_prefill
 from distinctkv.nn import allocation as allocations
@@ -145,7 +146,8 @@ def dispatched(rng):
     for words in ({}, {"mode": "distinct", "value": "first"}):
         found = allocate(k, 0.3, mask=mask)
         want = read(q, k, v, found, scale=0.25, **words)
-        slot_attention.LONG, slot_attention._there = 50, lambda q: asked.append(q) or True
+        slot_attention.LONG = 50
+        kernels.available = lambda q: asked.append(q) or True
         got = read(q, k, v, found, scale=0.25, **words)
         for other in ({"log_gate": torch.zeros_like(v[..., 0])}, {"scale": torch.ones(2)}):
             read(q, k, v, found, **words | other)

@@ -10,16 +10,14 @@ CUDA the same is done by `routing`.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from functools import cache
-from importlib.util import find_spec
 from math import inf
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .. import kernels
 from ..kernels.limits import OFF, TIE, placed
 from ..nn.leaders import leaders, product_type
 
@@ -71,7 +69,7 @@ def router(
     times: int | None = None,
 ) -> Callable[[float | Tensor], Allocation]:
     """`allocate` for one reach after another, so many times: what they share is done once."""
-    if tokens.is_cuda and tokens.shape[2] <= WIDEST and _there():
+    if tokens.shape[2] <= WIDEST and kernels.available(tokens):
         from ..kernels.features import Table
 
         # Kernels start on the device that is current, whatever they are given.
@@ -111,15 +109,6 @@ def band(reach: Tensor, own: Tensor, places: Tensor | None) -> Tensor:
 def _reach(reach: float | Tensor, tokens: Tensor) -> Tensor:
     H, L, _ = tokens.shape
     return torch.as_tensor(reach, dtype=tokens.dtype, device=tokens.device).expand(H, L)
-
-
-@cache
-def _there() -> bool:
-    """Whether there are kernels; said once if not."""
-    if find_spec("triton") is None:
-        warnings.warn("Triton is missing: tokens are merged by torch, which waits", stacklevel=2)
-        return False
-    return True
 
 
 def _allocate(

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from importlib.util import find_spec
 from math import inf
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from .. import kernels
 from . import masking
 from .errors import UnsupportedModelError, WrongModelError
 from .slots import Slots
@@ -155,7 +154,7 @@ def read(
 
 def takes(query: Tensor, keys: Tensor, values: Tensor, slots: Slots) -> bool:
     """Whether the kernel can read this: on CUDA, with Triton, in one type, without gradients."""
-    if not (query.is_cuda and has_triton()) or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or not kernels.available(query):
         return False
     parts = (query, keys, values, slots.keys, slots.values)
     if torch.is_grad_enabled() and any(part.requires_grad for part in parts):
@@ -163,12 +162,6 @@ def takes(query: Tensor, keys: Tensor, values: Tensor, slots: Slots) -> bool:
     kinds, sizes = {part.dtype for part in parts}, {part.shape[-1] for part in parts}
     known = (torch.float32, torch.float16, torch.bfloat16)
     return len(kinds) == 1 and query.dtype in known and max(sizes) <= WIDEST
-
-
-@cache
-def has_triton() -> bool:
-    """Whether there are kernels."""
-    return find_spec("triton") is not None
 
 
 def read_by_head(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from .attention import has_triton
+from .. import kernels
 
 
 def read(
@@ -24,7 +24,7 @@ def read(
     None where torch would choose another kernel, or a gradient is wanted.
     """
     B, n_heads, L, D = query.shape
-    if not (query.is_cuda and has_triton()) or torch.version.hip or not 1 < L == keys.shape[2]:
+    if not kernels.available(query) or torch.version.hip or not 1 < L == keys.shape[2]:
         return None
     # Flash takes other sizes with zeros behind, which is not done here.
     if torch.compiler.is_compiling() or D % 8 or values.shape[3] != D:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .attention import has_triton
+from .. import kernels
 from .layer import DistinctLayer
 from .metric import Metric, Moments, Scale
 from .slots import Slots
@@ -148,7 +148,7 @@ def featured(layer: DistinctLayer) -> bool:
     """Whether kernels make the features of a layer: its factor fits, and all of a key turns."""
     D, C = layer.keys.shape[-1], layer.values.shape[-1]
     whole = len(layer.rotary.frequencies) * 2 == D
-    return bool(layer.keys.is_cuda) and has_triton() and whole and max(D, C) <= WIDEST
+    return whole and max(D, C) <= WIDEST and kernels.available(layer.keys)
 
 
 def _most_elsewhere(layers: Sequence[DistinctLayer]) -> int:

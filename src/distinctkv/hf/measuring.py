@@ -9,12 +9,12 @@ wait until the tokens are absorbed, as long as they are few.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from .. import kernels
 from .metric import Moments, products
 from .rotary import Rotary
 
@@ -89,7 +89,7 @@ def _moments(
     scaling: float,
 ) -> Moments:
     """Of the queries of each layer, turned back, and its values; layers in front."""
-    if queries[0].is_cuda and find_spec("triton") is not None:
+    if kernels.available(queries[0]):
         from ..kernels import reductions
 
         cos, sin = rotary.query_turns(positions)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .attention import has_triton
+from .. import kernels
 from .slots import Slots
 
 
@@ -32,9 +32,9 @@ def pool(parts: Sequence[Part], lengths: Tensor) -> Slots:
     total = int(lengths.sum())
     # The kernel adds in any order.
     exact = torch.are_deterministic_algorithms_enabled()
-    kernels = like.keys.is_cuda and has_triton() and not exact
+    fast = not exact and kernels.available(like.keys)
     # One row more, for what goes nowhere.
-    rows = total if kernels else total + 1
+    rows = total if fast else total + 1
     sums = like.values.new_zeros(rows, like.values.shape[1], dtype=torch.float32)
     # Nothing where there is nothing of the kind; see `Slots`.
     names = ("usage", "weight", "got")
@@ -44,7 +44,7 @@ def pool(parts: Sequence[Part], lengths: Tensor) -> Slots:
     counts = like.counts.new_zeros(rows)
     made = Slots(keys, sums, counts, positions, **extra, lengths=lengths)
     for part in parts if total else ():
-        if kernels:
+        if fast:
             from ..kernels.reductions import pour
 
             with torch.cuda.device(like.keys.device):
@@ -52,7 +52,7 @@ def pool(parts: Sequence[Part], lengths: Tensor) -> Slots:
         else:
             _pour(part, made)
     counts, usage, weight, got = (
-        part if kernels else part[:total].clone()
+        part if fast else part[:total].clone()
         for part in (made.counts, made.usage, made.weight, made.got)
     )
     whole = got if len(got) else counts.clamp(min=1)

@@ -4,11 +4,10 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 from torch import Tensor, nn
 
+from .. import kernels
 from .belonging import Belonging
 from .errors import PositionError
 
@@ -104,7 +103,7 @@ class Rotary(Belonging):
 
     @staticmethod
     def _back(keys: Tensor, cos: Tensor, sin: Tensor, real: Tensor | None) -> Tensor:
-        if keys.is_cuda and find_spec("triton") is not None:
+        if kernels.available(keys):
             from ..kernels.rotary import unturn
 
             with torch.cuda.device(keys.device):

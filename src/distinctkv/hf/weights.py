@@ -5,13 +5,14 @@ from __future__ import annotations
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from .. import kernels
 
 NUMBERS = 64  # of each parameter: a change of low rank, or of scale, is in nearly all of them
 GOLDEN = (5**0.5 - 1) / 2  # steps of this part of a matrix fall on rows and columns alike
@@ -103,7 +104,7 @@ def _bits(weight: Tensor) -> Tensor:
 def _picked(weights: list[Tensor]) -> Tensor:
     """Numbers of weights of one type in one place, (parameters, NUMBERS)."""
     device = weights[0].device
-    if device.type == "cuda" and find_spec("triton") is not None:
+    if kernels.available(*weights):
         from ..kernels import fingerprint
 
         if all(map(fingerprint.takes, weights)):

@@ -1,1 +1,36 @@
 """Triton kernels: one operation a file, each with a torch reference in `nn` or `hf`."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def available(*tensors: Tensor) -> bool:
+    """Whether Triton can run on these: all on a CUDA device, and Triton installed.
+
+    Warns once where only Triton is missing.
+
+    >>> import torch
+    >>> available(torch.zeros(2))
+    False
+    """
+    return all(tensor.is_cuda for tensor in tensors) and installed()
+
+
+@cache
+def installed() -> bool:
+    """Whether Triton is installed; warns once if it is not."""
+    if find_spec("triton") is not None:
+        return True
+    warnings.warn(
+        "Triton is not installed: slots are searched and read by PyTorch, which is slower and "
+        "synchronises with the GPU",
+        stacklevel=3,
+    )
+    return False

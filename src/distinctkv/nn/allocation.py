@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
-from functools import cache
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from .. import kernels
 from ..kernels.limits import LENGTHS
 from . import leaders
 from .slot_state import SlotState, check_inputs, least, packed, reads_without_sync, taus
@@ -165,13 +164,10 @@ def choose(impl: str, device: torch.device) -> Engine:
     """The engine to run: Triton on CUDA where it is installed, torch elsewhere."""
     if impl == "torch" or (impl == "auto" and device.type != "cuda"):
         return leaders.allocate
-    try:
-        import triton  # noqa: F401
-    except ImportError as missing:
+    if not kernels.installed():
         if impl == "auto":
-            _warn_once()
             return leaders.allocate
-        raise ImportError("impl='triton' needs Triton; it comes with torch for CUDA") from missing
+        raise ImportError("impl='triton' needs Triton; it comes with torch for CUDA")
     return _allocate_by_kernels
 
 
@@ -197,11 +193,6 @@ def _allocate_by_kernels(
         return leaders.allocate(rows, tau, valid, sequence, slots, n_slots, capacity, chunk)
     run = Run(rows, tau, valid, Room(slots, n_slots, capacity))
     return run.leads(), run.nearest().long(), run.novelty(), run.lost.long()
-
-
-@cache
-def _warn_once() -> None:
-    warnings.warn("Triton is missing: allocation runs in torch, and waits", stacklevel=2)
 
 
 def run(

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from math import inf, isfinite
 from typing import Literal, NamedTuple, get_args
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as fn
 
+from .. import kernels
 from .allocation import Allocation
 from .slot_state import SlotState, reads_without_sync
 
@@ -315,7 +315,7 @@ def read_by_kernels(
     if isinstance(scale, Tensor) or not scale >= SMALLEST_SCALE:
         return None
     trained = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
-    if trained or torch.compiler.is_compiling() or not _there(q):
+    if trained or torch.compiler.is_compiling() or not kernels.available(q):
         return None
     from ..kernels import limits, slot_prefill
 
@@ -326,11 +326,6 @@ def read_by_kernels(
     kernel = slot_prefill.read_mass if mode == "mass" else slot_prefill.read_first
     out = kernel(q.to(kind), k.to(kind), v.to(kind), *allocation.streams(), scale)
     return out.detach().to(v.dtype)
-
-
-def _there(q: Tensor) -> bool:
-    """Whether there is a device that runs kernels."""
-    return q.is_cuda and find_spec("triton") is not None
 
 
 def _kind(q: Tensor, k: Tensor, v: Tensor, *, rounded: bool) -> torch.dtype | None:

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from math import inf
 
 import torch
 from torch import Tensor
 
+from .. import kernels
 from .allocation import Allocation, Impl, allocate
 from .slot_attention import Mode, Value, audible, check, check_tokens, positive, read
 from .slot_state import SlotState, check_inputs, reads_without_sync, taus
@@ -186,7 +186,8 @@ def step(
     A token whose value is not finite is refused as one whose key is not (`allocate`). Just before
     the first write, when nothing is refused any more, ``begin`` is called.
 
-    >>> from .allocation import unit
+    >>> from .. import kernels
+    from .allocation import unit
     >>> k, v = unit(torch.randn(1, 5, 2, 4)), torch.randn(1, 5, 2, 3)
     >>> state = SlotState.empty(k, v, capacity=8)
     >>> tokens = zip(k.split(1, 1), v.split(1, 1))
@@ -225,9 +226,7 @@ def step(
 def _fused(q: Tensor, k: Tensor, v: Tensor, state: SlotState, impl: Impl) -> bool:
     """Whether one kernel writes and reads: on CUDA, without gradients, for sizes that it has."""
     wanted = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if impl == "torch" or not k.is_cuda or wanted or torch.compiler.is_compiling():
-        return False
-    if find_spec("triton") is None:
+    if impl == "torch" or wanted or torch.compiler.is_compiling() or not kernels.available(k):
         return False
     from ..kernels.slot_decode import fits
 
