@@ -13,7 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from .. import kernels
 from . import masking
-from .errors import UnsupportedModelError, WrongModelError
+from .errors import NAME, UnsupportedModelError, WrongModelError
 from .slots import Slots
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from .cache import DistinctCache
 
-NAME = "distinctkv"
 WIDEST = 256  # keys and values of more numbers do not fit the kernel's tiles
 
 

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from . import door, flashing, saving
 from .anatomy import Anatomy
-from .attention import NAME, Handed, read, stock
+from .attention import Handed, read, stock
+from .errors import NAME
 from .importance import received
 from .layer import DistinctLayer
 from .measuring import may_wait, measure

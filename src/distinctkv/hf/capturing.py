@@ -15,8 +15,9 @@ from torch import Tensor
 
 from . import door
 from .anatomy import Anatomy
-from .attention import NAME, takes
+from .attention import takes
 from .cache import DistinctCache
+from .errors import NAME
 from .recording import Recorder
 from .stepping import Steps
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 
 from .anatomy import check_causal
-from .attention import NAME
-from .errors import BrokenForwardError, UnsupportedModelError, WrongModelError
-from .layer import DistinctLayer
+from .errors import NAME, BrokenForwardError, UnsupportedModelError, WrongModelError
 from .streams import Arrival, Streams
 
 if TYPE_CHECKING:
     from .cache import DistinctCache
     from .holding import Holding
+    from .layer import DistinctLayer
 
 NEVER = ("softcap", "s_aux", "sliding_window", "position_bias")  # attention that we do not do
 

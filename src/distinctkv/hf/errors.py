@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+NAME = "distinctkv"  # of our attention, among those of transformers
+
 
 class UnsupportedModelError(ValueError):
     """A model whose attention the cache cannot stand behind."""
