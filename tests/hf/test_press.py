@@ -9,7 +9,8 @@ import torch
 from transformers import DynamicCache
 
 from distinctkv.hf import Care, distinct_cache
-from distinctkv.hf.attention import NAME, attention
+from distinctkv.hf.attention import attention
+from distinctkv.hf.errors import NAME
 from distinctkv.hf.errors import (
     BrokenForwardError,
     CropError,

@@ -126,7 +126,7 @@ class DistinctCache(Moving):
         keys, values = layer.window(key, value)
         whole, watches, known = keys.shape[2] == layer.seen + length, self.plan.care.watches, None
         if whole and watches and mask is None:
-            known = flashing.read(query, keys, values, scaling)
+            known = flashing.read_with_logsumexp(query, keys, values, scaling)
         if known:
             out = known[0]
         elif whole:

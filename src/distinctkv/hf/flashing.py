@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend
 from .. import kernels
 
 
-def read(
+def read_with_logsumexp(
     query: Tensor, keys: Tensor, values: Tensor, scaling: float
 ) -> tuple[Tensor, Tensor] | None:
     """Values (B, L, H G, D) that each query sees, and logarithms of its sum, (B, H G, L).
