@@ -44,16 +44,16 @@ LARGE = {"vocab_size": 4096, "hidden_size": 4096, "intermediate_size": 14336,
 SHOWN = 12  # kernels
 STAGES = {
     "receive": "cache.received",
-    "measure": "measuring._measure",
-    "stack": "merging._tokens",
-    "metric": "grouping.Group.scale",
-    "slots": "grouping.Group.slots_at",
+    "measure": "metric._measure",
+    "stack": "merge._tokens",
+    "metric": "merge.Group.scale",
+    "slots": "merge.Group.slots_at",
     "unrotate": "rotary.Rotary.unrotate",
     "features": "metric.Scale.features",
-    "allocate": "merging._choose",
-    "pool": "merging.pool",
-    "shorten": "merging._shorten",
-    "search": "sizing.Sizing._search",
+    "allocate": "merge._choose",
+    "pool": "merge.pool",
+    "shorten": "merge._shorten",
+    "search": "budget.Sizing._search",
 }
 
 

@@ -27,7 +27,7 @@ from transformers import DynamicCache, StaticCache
 
 from distinctkv.hf import CAREFUL, Care, DistinctCache, captured, distinct_cache
 from distinctkv.hf.attention import prepare, read
-from distinctkv.hf.recording import Recorder
+from distinctkv.hf.cuda_graph import Recorder
 
 from .gpu_llm_kit import Bench, Row
 

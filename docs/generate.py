@@ -29,8 +29,10 @@ MORE = {
     },
     "Baselines on the same layer": {"nn.baselines": ("KVMAttention", "OVQAttention")},
     "With transformers": {
-        "hf.mixers": ("mixer", "gate"),
-        "hf.hybrid": ("HybridConfig", "HybridForCausalLM", "HybridCache"),
+        "hf.modeling_hybrid": (
+            *("HybridConfig", "HybridForCausalLM", "HybridCache"),
+            *("mixer", "gate"),
+        ),
     },
 }
 # Of `distinctkv.hf` what comes before the errors, and what only models call.
@@ -38,7 +40,6 @@ FIRST = ("distinct_cache", "DistinctCache", "Care", "CAREFUL", "captured", "cali
 OF_MODELS = ("attend", "block", "finish", "forget", "share", "turn_at", "update")
 BESIDE = {
     "What a cache holds": {"hf.summary": ("Summary",)},
-    "For kvpress": {"hf.press": ("DistinctPress",)},
 }
 
 
@@ -118,7 +119,7 @@ def names(module: ModuleType, listed: Sequence[str] = ()) -> list[str]:
 
 def members(thing: object) -> dict[str, object]:
     """Those of a type, with those of a base that has no heading of its own."""
-    from distinctkv.hf.holding import Holding
+    from distinctkv.hf.cache import Holding
 
     if not isinstance(thing, type):
         return {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from distinctkv.hf.anatomy import Anatomy
+from distinctkv.hf.model_support import Anatomy
 
 from .kv_states import Context, Held, Layer
 from .way import Way, each

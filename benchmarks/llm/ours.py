@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from distinctkv.hf.allocation import Allocation, router
-from distinctkv.hf.anatomy import Anatomy
-from distinctkv.hf.importance import LEAST, reach, weights
+from distinctkv.hf.attention import LEAST, reach, weights
+from distinctkv.hf.budget import least_threshold
 from distinctkv.hf.metric import Moments
-from distinctkv.hf.searching import least_threshold
+from distinctkv.hf.model_support import Anatomy
 
 from .kv_states import Context, Held, Layer
 from .pooled import slots

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from distinctkv.hf.allocation import Allocation
-from distinctkv.hf.attention import bias
-from distinctkv.hf.importance import LEAST
+from distinctkv.hf.attention import LEAST, bias
 
 from .kv_states import Held
 from .recipe import SINKS, Recipe

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from distinctkv.hf import Care
-from distinctkv.hf.plan import Plan
+from distinctkv.hf.config import Plan
 
 SINKS = 4
 

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 
 import torch
 
-from distinctkv.hf import allocation, pooling
+from distinctkv.hf import allocation
 from distinctkv.hf.metric import Scale
 from distinctkv.hf.rotary import Rotary
-from distinctkv.hf.slots import FLAT, Slots
+from distinctkv.hf.slots import FLAT, Part, Slots, _pour
 from distinctkv.kernels import features, fingerprint, reductions, rotary
 from tests.hf.turned import turned
 
@@ -153,11 +153,11 @@ def poured(generator, extra):
     to = torch.randint(-1, 5, (32,), generator=generator)
     opens = torch.tensor([bool(t >= 0 and t not in to[:i]) for i, t in enumerate(to)])
     made = []
-    for pour, rows in ((pooling._pour, 6), (lambda part, into: reductions.pour(*part, into), 5)):
+    for pour, rows in ((_pour, 6), (lambda part, into: reductions.pour(*part, into), 5)):
         more = [torch.zeros(rows) if len(slots.tensors()[n]) else none for n in FLAT[4:]]
         held = (torch.zeros(5, 12), torch.zeros(rows, 6), torch.zeros(rows).int())
         made.append(Slots(*held, torch.zeros(5).int(), *more, torch.tensor([[2, 3]])))
-        pour(pooling.Part(slots, to, opens), made[-1])
+        pour(Part(slots, to, opens), made[-1])
     pairs = zip(*(one.tensors().values() for one in made), strict=True)
     return [float((a[:5] - b).nan_to_num(0.0).abs().sum()) for a, b in pairs]
 

@@ -14,7 +14,7 @@ import warnings
 import numpy as np
 import torch
 
-from distinctkv.hf import attention, importance
+from distinctkv.hf import attention
 from distinctkv.kernels import ragged_attention
 from tests.hf.ragged_cases import CASES, draw
 from tests.nn.interpreted import off, poison
@@ -24,7 +24,7 @@ def received(query, keys, _, real, slots, scaling, cap):
     """How far the attention that tokens get is from what torch says, as a part of the most."""
     R, L = keys.shape[2], query.shape[2]
     seen = torch.arange(R - L, R).expand(len(keys), L) + 1
-    want = importance.received(query, keys, real, seen, slots, scaling, cap)
+    want = attention.received(query, keys, real, seen, slots, scaling, cap)
     got = ragged_attention.received(query, keys, real, seen, slots, scaling, cap)
     return off(got, want) / float(want.abs().max())
 

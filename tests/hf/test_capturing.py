@@ -17,9 +17,9 @@ from distinctkv.hf import (
     WrongModelError,
     calibrate,
     captured,
+    cuda_graph,
     distinct_cache,
 )
-from distinctkv.hf import capturing as module
 from tests.hf.models import build, greedy
 
 PLANS = {
@@ -33,7 +33,7 @@ PLANS = {
 @pytest.fixture
 def in_place(monkeypatch):
     """Let steps run in place also where no kernel reads slots."""
-    monkeypatch.setattr(module, "kernels", lambda cache: True)
+    monkeypatch.setattr(cuda_graph, "kernels", lambda cache: True)
 
 
 def padded(text):

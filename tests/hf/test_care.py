@@ -9,8 +9,8 @@ import torch
 
 from distinctkv.hf import CAREFUL, Care, DistinctCache, distinct_cache
 from distinctkv.hf.allocation import allocate
-from distinctkv.hf.importance import reach, received, weights
-from distinctkv.hf.plan import Plan
+from distinctkv.hf.attention import reach, received, weights
+from distinctkv.hf.config import Plan
 from distinctkv.hf.slots import Slots
 from tests.hf.models import build
 
@@ -53,7 +53,7 @@ def attention(query, keys, real):
 
 def test_attention_received_is_the_sum_of_its_column(window, monkeypatch):
     query, keys, real = window
-    monkeypatch.setattr("distinctkv.hf.importance.ROWS", 4)
+    monkeypatch.setattr("distinctkv.hf.attention.ROWS", 4)
     seen = real.cumsum(1)
     got = received(query, keys, real, seen, Slots.none(keys, keys), 1.0, None)
     want = (attention(query, keys, real) * (seen * real)[:, None, :, None]).sum(2)

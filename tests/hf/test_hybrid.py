@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from distinctkv.hf import WrongModelError
-from distinctkv.hf.hybrid import HybridConfig, HybridForCausalLM
+from distinctkv.hf.modeling_hybrid import HybridConfig, HybridForCausalLM
 from distinctkv.nn.train import set_tau
 
 LAYERS = [

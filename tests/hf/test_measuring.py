@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from distinctkv.hf import distinct_cache, measuring
+from distinctkv.hf import distinct_cache, metric
 from distinctkv.hf.metric import Moments
 from tests.hf.models import build
 
@@ -33,10 +33,10 @@ def test_moments_are_those_of_each_layer_however_many_are_taken_at_a_time(
 ):
     model = build(seed).to(device)
     for name in ("MOST", "MOST_ELSEWHERE"):
-        monkeypatch.setattr(measuring, name, most)
+        monkeypatch.setattr(metric, name, most)
     cache = distinct_cache(model, 1.0, recent=200)
     held = []
-    measured = measuring.measure
+    measured = metric.measure
 
     def watched(layers):
         held.append(by_layer(cache))
@@ -56,8 +56,8 @@ def test_moments_are_those_of_each_layer_however_many_are_taken_at_a_time(
 @pytest.mark.parametrize("wait", [0, 2**30])
 def test_slots_do_not_depend_on_whether_queries_wait(tiny, text, monkeypatch, wait):
     caches = []
-    for most in (measuring.WAIT, wait):
-        monkeypatch.setattr(measuring, "WAIT", most)
+    for most in (metric.WAIT, wait):
+        monkeypatch.setattr(metric, "WAIT", most)
         caches.append(distinct_cache(tiny, 1.0))
         for part in (text[:, :70], text[:, 70:71], text[:, 71:]):
             tiny(part, past_key_values=caches[-1])
@@ -79,7 +79,7 @@ def test_fewer_directions_than_numbers_in_a_key_are_enough(seed, text, device, l
 
 def test_queries_of_many_short_passes_wait_only_within_the_bound(tiny, text, monkeypatch):
     one_pass = len(tiny.model.layers) * 4 * 8 * 4  # layers, query heads, numbers, bytes
-    monkeypatch.setattr(measuring, "WAIT", 4 * one_pass)
+    monkeypatch.setattr(metric, "WAIT", 4 * one_pass)
     cache = distinct_cache(tiny, 1.0, recent=200)
     for token in text[:, :12].split(1, dim=1):
         tiny(token, past_key_values=cache)

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from distinctkv import Concentration
-from distinctkv.hf import CAREFUL, Care, distinct_cache, grouping
-from distinctkv.hf.importance import LEAST, weights
-from distinctkv.hf.merging import absorb_all
+from distinctkv.hf import CAREFUL, Care, distinct_cache, merge
+from distinctkv.hf.attention import LEAST, weights
+from distinctkv.hf.merge import absorb_all
 from tests.hf.models import build
 
 
@@ -70,7 +70,7 @@ def test_slots_are_those_of_the_rule_for_each_stream_layer_and_head(
     window, monkeypatch, care, most
 ):
     model, ids, mask = window
-    monkeypatch.setattr(grouping, "MOST", most)
+    monkeypatch.setattr(merge, "MOST", most)
     cache = distinct_cache(model, 1.0, recent=119, care=care)
     model(ids[:, :119], attention_mask=mask[:, :119], past_key_values=cache)
     cache._measure()
@@ -117,7 +117,7 @@ def test_layers_one_by_one_give_what_all_together_do(window, monkeypatch, size):
     model, ids, mask = window
     caches = []
     for most in (1, 2**26):
-        monkeypatch.setattr(grouping, "MOST", most)
+        monkeypatch.setattr(merge, "MOST", most)
         cache = distinct_cache(model, trace=True, **size)
         for start, end in ((0, 60), (60, 110), *((at, at + 1) for at in range(110, 120))):
             model(ids[:, start:end], attention_mask=mask[:, :end], past_key_values=cache)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from distinctkv.hf.mixers import GATES, mixer
+from distinctkv.hf.modeling_hybrid import GATES, mixer
 from distinctkv.nn.hybrid import MIXERS
 
 

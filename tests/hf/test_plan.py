@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from distinctkv import Concentration
-from distinctkv.hf.plan import Plan
+from distinctkv.hf.config import Plan
 
 
 def test_without_a_wish_the_threshold_is_one():

@@ -8,10 +8,11 @@ import pytest
 import torch
 from transformers import DynamicCache
 
+from benchmarks.llm.press import DistinctPress
 from distinctkv.hf import Care, distinct_cache
 from distinctkv.hf.attention import attention
-from distinctkv.hf.errors import NAME
-from distinctkv.hf.errors import (
+from distinctkv.hf.config import (
+    NAME,
     BrokenForwardError,
     CropError,
     MaskError,
@@ -19,7 +20,6 @@ from distinctkv.hf.errors import (
     UnsupportedModelError,
     WrongModelError,
 )
-from distinctkv.hf.press import DistinctPress
 from tests.hf.models import build, greedy
 
 SIZES = [

@@ -11,8 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache
 
 from distinctkv import kernels
-from distinctkv.hf import CAREFUL, attention, distinct_cache, flashing
-from distinctkv.hf.importance import received
+from distinctkv.hf import CAREFUL, attention, distinct_cache
+from distinctkv.hf.attention import received
 from tests.hf.models import build, greedy, unfolded
 from tests.hf.ragged_cases import CASES, draw
 from tests.nn.test_kernels import needs_triton, run
@@ -129,7 +129,7 @@ def test_a_whole_text_is_read_with_its_sums(rng, G, D, kind, backend):
         rng, G=G, D=D, E=D, L=300, R=300, longest=0, kind=kind, device="cuda"
     )
     with sdpa_kernel(getattr(SDPBackend, backend)):
-        out, logs = flashing.read_with_logsumexp(query, keys, values, scaling)
+        out, logs = attention.read_with_logsumexp(query, keys, values, scaling)
     want = attention.read(query, keys, values, real, slots, scaling, cap).transpose(1, 2)
     assert (out - want).abs().max() < 3e-2
     seen = torch.arange(300, device="cuda").expand(len(keys), -1) + 1
@@ -143,26 +143,26 @@ def test_what_flash_cannot_read_is_left_to_others(rng):
     words = {"L": 30, "R": 30, "D": 64, "E": 64, "longest": 0, "device": "cuda"}
     plain = draw(rng, **words)[:3]
     half = [part.bfloat16() for part in plain]
-    assert flashing.read_with_logsumexp(*half, 0.1) is not None
-    assert flashing.read_with_logsumexp(*plain, 0.1) is None
-    assert flashing.read_with_logsumexp(half[0][:, :, -3:], *half[1:], 0.1) is None
+    assert attention.read_with_logsumexp(*half, 0.1) is not None
+    assert attention.read_with_logsumexp(*plain, 0.1) is None
+    assert attention.read_with_logsumexp(half[0][:, :, -3:], *half[1:], 0.1) is None
     with sdpa_kernel(SDPBackend.MATH):
-        assert flashing.read_with_logsumexp(*half, 0.1) is None
+        assert attention.read_with_logsumexp(*half, 0.1) is None
     with torch.enable_grad():
-        assert flashing.read_with_logsumexp(half[0].requires_grad_(), *half[1:], 0.1) is None
+        assert attention.read_with_logsumexp(half[0].requires_grad_(), *half[1:], 0.1) is None
 
 
 @pytest.mark.gpu
 def test_care_is_the_same_however_a_whole_text_was_read(seed, text, monkeypatch):
     model, text = build(seed, head_dim=16).to("cuda", torch.bfloat16), text.cuda()
-    held, told, read = [], [], flashing.read
+    held, told, read = [], [], attention.read
 
     def noting(*args):
         told.append(read(*args))
         return told[-1]
 
     for known in (True, False):
-        monkeypatch.setattr(flashing, "read", noting if known else lambda *_: None)
+        monkeypatch.setattr(attention, "read", noting if known else lambda *_: None)
         cache = distinct_cache(model, 0.5, care=CAREFUL)
         model(text, past_key_values=cache)
         held.append(cache.layers[0].slots)

@@ -6,7 +6,7 @@ import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from distinctkv.hf import DistinctCache, PositionError, calibrate, distinct_cache
-from distinctkv.hf.anatomy import Anatomy
+from distinctkv.hf.model_support import Anatomy
 from tests.hf.models import build
 from tests.hf.turned import turned
 

@@ -9,8 +9,8 @@ from torch import nn
 
 from distinctkv import Concentration, SnapshotError, snapshot
 from distinctkv.hf import CAREFUL, Care, DistinctCache, WrongModelError, calibrate, distinct_cache
-from distinctkv.hf.anatomy import Anatomy
-from distinctkv.hf.saving import KIND
+from distinctkv.hf.model_support import Anatomy
+from distinctkv.hf.serialization import KIND
 from tests.hf.models import build
 
 SURPRISE = Concentration.surprise(1.0, base=50, gain=60)

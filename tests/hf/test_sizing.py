@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from distinctkv import Concentration
 from distinctkv.hf import Care, distinct_cache
 from distinctkv.hf import cache as caching
-from distinctkv.hf.coarsening import Regrouping
-from distinctkv.hf.searching import least_threshold
+from distinctkv.hf.budget import least_threshold
+from distinctkv.hf.merge import Regrouping
 from tests.hf.models import build
 
 

@@ -258,7 +258,7 @@ def test_a_pass_that_was_cut_short_while_merging_leaves_nothing_to_use(
         raise MemoryError
 
     with monkeypatch.context() as patched:
-        patched.setattr("distinctkv.hf.merging._shorten", fail)
+        patched.setattr("distinctkv.hf.merge._shorten", fail)
         with pytest.raises(MemoryError):
             model(text, past_key_values=cache)
     uses = [

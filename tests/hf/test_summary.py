@@ -5,7 +5,6 @@ import torch
 from transformers import DynamicCache
 
 from distinctkv.hf import CAREFUL, distinct_cache
-from distinctkv.hf.figure import draw
 
 
 def test_full_is_what_a_dynamic_cache_holds(tiny, text):
@@ -38,13 +37,6 @@ def test_a_text_too_short_for_its_part_is_held_whole_and_the_summary_says_so(tin
     for token in text[:, :20].T:  # tokens that wait do not make it short again
         tiny(token[None], past_key_values=cache)
         assert cache.summary().begins == 0
-
-
-def test_a_figure_without_a_folder_is_refused(tiny, text, tmp_path):
-    cache = distinct_cache(tiny, 1.0)
-    tiny(text, past_key_values=cache)
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
-        cache.summary().save_figure(tmp_path / "nowhere" / "held.png")
 
 
 def test_a_summary_of_one_stream_is_all_of_that_stream(tiny, text):
@@ -100,19 +92,6 @@ def test_layers_heads_and_streams_that_are_not_there_are_refused(tiny, text):
         cache.summary(1)
     with pytest.raises(TypeError, match=r"stream must be a whole number, got 0\.0"):
         cache.summary(0.0)
-
-
-def test_the_figure_is_drawn(tmp_path, tiny, text):
-    pytest.importorskip("matplotlib")
-    cache = distinct_cache(tiny, 1.0)
-    tiny(text, past_key_values=cache)
-    summary = cache.summary()
-    heads, layers, size, _ = draw(summary).axes
-    assert (heads.images[0].get_array() == (summary.slots + 32) / 120).all()
-    assert [bar.get_width() for bar in layers.patches] == list(summary.slots.mean(1) + 32)
-    assert [bar.get_height() * 1e6 for bar in size.patches] == [summary.full, summary.bytes]
-    summary.save_figure(tmp_path / "cache.png")
-    assert (tmp_path / "cache.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_nothing_seen_is_nothing_held(tiny):

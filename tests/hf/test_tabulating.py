@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from distinctkv import Concentration, kernels
-from distinctkv.hf import CAREFUL, Care, distinct_cache, grouping, pooling, weights
+from distinctkv.hf import CAREFUL, Care, distinct_cache, merge, model_support
 from distinctkv.hf.metric import Scale
 from distinctkv.hf.rotary import Rotary
-from distinctkv.hf.slots import FLAT, Slots
+from distinctkv.hf.slots import FLAT, Part, Slots, pool
 from tests.hf.models import build
 from tests.hf.turned import turned
 
@@ -101,9 +101,9 @@ def test_pooled_slots_are_those_of_torch(draw, monkeypatch):
     order = torch.arange(2000, device="cuda")
     to = torch.where(order < 299, order, (draw(2000).abs() * 300).long() % 300 - 1)
     opens = order < 299
-    made = [pooling.pool([pooling.Part(slots, to, opens)], torch.tensor([[100, 199]]))]
+    made = [pool([Part(slots, to, opens)], torch.tensor([[100, 199]]))]
     monkeypatch.setattr(kernels, "available", lambda *_: False)
-    made.append(pooling.pool([pooling.Part(slots, to, opens)], torch.tensor([[100, 199]])))
+    made.append(pool([Part(slots, to, opens)], torch.tensor([[100, 199]])))
     for name in FLAT:
         torch.testing.assert_close(*(getattr(one, name) for one in made))
 
@@ -111,15 +111,15 @@ def test_pooled_slots_are_those_of_torch(draw, monkeypatch):
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
 def test_picked_numbers_are_those_taken(draw, kind):
     parameters = [draw(size).to(kind) for size in (70, 5, 100_003)]
-    want = [one.take(weights._picks(one.numel(), one.device)) for one in parameters]
-    assert torch.equal(weights._picked(parameters), torch.stack(want))
+    want = [one.take(model_support._picks(one.numel(), one.device)) for one in parameters]
+    assert torch.equal(model_support._picked(parameters), torch.stack(want))
 
 
 @pytest.mark.parametrize("most", [1, 2**30])
 @pytest.mark.parametrize("name", PLANS)
 def test_slots_are_those_of_the_cpu(seed, text, monkeypatch, name, most):
     for where in ("MOST", "MOST_ELSEWHERE", "MOST_EVER"):
-        monkeypatch.setattr(grouping, where, most)
+        monkeypatch.setattr(merge, where, most)
     ids = torch.cat((text, text.flip(1)))
     mask = torch.ones_like(ids)
     mask[1, :31] = 0

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from distinctkv.hf.anatomy import Anatomy
-from distinctkv.hf.weights import difference, sample
+from distinctkv.hf.model_support import Anatomy, difference, sample
 from tests.hf.models import build
 
 TYPES = [torch.float32, torch.bfloat16, torch.float16]

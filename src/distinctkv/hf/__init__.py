@@ -12,18 +12,18 @@ try:
 except ImportError as error:  # pragma: no cover
     raise ImportError(f"transformers is needed here: {install('hf')}") from error
 
-from .cache import DistinctCache
-from .capturing import captured
-from .care import CAREFUL, Care
-from .errors import (
+from .cache import DistinctCache, calibrate, distinct_cache
+from .config import (
+    CAREFUL,
     BrokenForwardError,
+    Care,
     CropError,
     MaskError,
     PositionError,
     UnsupportedModelError,
     WrongModelError,
 )
-from .making import calibrate, distinct_cache
+from .cuda_graph import captured
 from .metric import Metric
 
 __all__ = [

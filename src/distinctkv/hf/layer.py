@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import DynamicLayer
 
-from . import masking
-from .errors import CropError
-from .measuring import measure, moments_of
-from .metric import Moments
+from . import inputs
+from .config import CropError
+from .inputs import Arrival, Outside
+from .metric import Moments, measure, moments_of
 from .rotary import Rotary
 from .slots import Slots
-from .streams import Arrival, Outside
 
 
 class DistinctLayer(DynamicLayer):  # type: ignore[misc]
@@ -68,7 +67,7 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
         """A mask over all tokens seen: it is where padding is read from."""
         # TODO: a plain int when transformers >= 5.3 is the oldest; before, positions are given.
         length = query_length if isinstance(query_length, int) else query_length.shape[0]
-        return masking.columns(self.seen, length, self.outside), 0
+        return inputs.columns(self.seen, length, self.outside), 0
 
     def get_max_length(self) -> int:
         """No longest text."""

@@ -1,15 +1,38 @@
-"""Keys as they were before their position was turned into them."""
+"""Rotary embedding and its inverse: keys and queries before their rotation."""
 
-# H heads, L tokens, D key size, R rotated part of D
+# L tokens, D key size, R rotated part of D
 
 from __future__ import annotations
+
+from typing import NoReturn, Self
 
 import torch
 from torch import Tensor, nn
 
 from .. import kernels
-from .belonging import Belonging
-from .errors import PositionError
+from .config import PositionError
+
+
+class Belonging:
+    """Shared by all copies of a cache; no pickle takes it along, and the model with it."""
+
+    __slots__ = ()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "a cache belongs to its model, which a pickle would take along; write it to a file "
+            "with cache.save(path), and press a context anew"
+        )
+
+
+# H heads, L tokens, D key size, R rotated part of D
+
 
 MOVED = (
     "moved as the text grew",

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from .care import Care
-from .saving import held
+from .config import Care
+from .serialization import held
 from .slots import FLAT
 
 if TYPE_CHECKING:
-    from .holding import Holding
+    from .cache import Holding
 
 SLOTS = frozenset(f"slots.{name}" for name in FLAT)  # a row of each for every slot
 BARS = " ▁▂▃▄▅▆▇█"
@@ -52,12 +51,6 @@ class Summary:
         """Slots and tokens held, as a part of the tokens seen."""
         held = float(self.slots.mean()) + self.outside
         return held / self.tokens if self.tokens else 1.0
-
-    def save_figure(self, path: str | os.PathLike[str]) -> None:
-        """Draw it to a file; needs ``pip install 'distinctkv[report]'``."""
-        from .figure import save
-
-        save(self, path)
 
     def __str__(self) -> str:
         """A line of numbers, and the share of tokens kept by each head, layer by layer."""

@@ -1,4 +1,4 @@
-"""A cache in a file: stop a conversation, go on tomorrow with the same logits."""
+"""A cache in a safetensors file."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .. import snapshot
-from .anatomy import Anatomy, same_model
 from .attention import prepare
-from .errors import PositionError
+from .config import Plan, PositionError
+from .inputs import Streams
 from .layer import DistinctLayer
 from .metric import Metric, Moments
-from .plan import Plan
+from .model_support import Anatomy, same_model
 from .slots import FLAT, Slots
-from .streams import Streams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from .cache import DistinctCache
+
 
 KIND = "language model cache"
 WINDOW = ("keys", "values", "positions", "real", "got", "owner", "measured")
