@@ -66,7 +66,6 @@ def gate(request, seed):
     [
         (lambda: NoveltyGate(slope=np.inf), "slope must be finite, got inf"),
         (lambda: NoveltyGate(threshold=np.nan), "threshold must be a number, got nan"),
-        (lambda: SignedGate("3", 0.5), "slope must be a number, got '3'"),
         (lambda: GumbelGate(NoveltyGate(), np.inf), "temperature must be finite"),
         (lambda: StraightThrough(0.5), "gate must be a Gate"),
         (lambda: KeyGate(D, hidden=0), "hidden must be at least 1, got 0"),

@@ -19,7 +19,7 @@ from .nearest import DONE, LEAD, NEAR, pick, squares
 
 @triton.jit
 def decided(keys, mine, theirs, valid, tau, slack, D: tl.constexpr, R: tl.constexpr):
-    """Which pairs (R, R) are within tau: by products to 22 bits where they tell, or by the law.
+    """Which pairs (R, R) are within tau: by 22-bit products where they tell, or by the reference.
 
     ``mine`` and ``theirs`` (R,) say where the rows stand behind ``keys``.
     """

@@ -39,7 +39,7 @@ def squares(key, slots, places, D: tl.constexpr):
 def closest(key, slots, first, last, D: tl.constexpr, T: tl.constexpr):
     """Least squared distance from slots ``first`` to ``last``, and the oldest that far.
 
-    Only tiles in which float32 finds a slot as near as any before are looked at by the law.
+    Only tiles in which float32 finds a slot as near as any before are computed by the reference.
     """
     d = tl.arange(0, D)
     mine = tl.load(key + d).to(tl.float32)
@@ -82,7 +82,7 @@ def recheck(
     D: tl.constexpr,
     T: tl.constexpr,
 ):
-    """The nearest slot by the law, for tokens that float32 cannot tell; grid (any, N)."""
+    """The nearest slot by the reference, for tokens that float32 cannot tell; grid (any, N)."""
     stream = tl.program_id(1)
     base = stream.to(tl.int64) * L
     table = slots + stream.to(tl.int64) * S * D

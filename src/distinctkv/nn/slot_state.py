@@ -262,7 +262,7 @@ def least(numbers: Tensor) -> float:
 
 
 def taus(tau: float | Tensor, keys: Tensor) -> Tensor:
-    """Tau for each stream (B, H), in float64: the law compares in it."""
+    """Tau for each stream (B, H), in float64: the reference compares in it."""
     B, _, H, _ = keys.shape
     if isinstance(tau, Tensor):
         return tau.detach().to(keys.device, torch.float64).expand(B, H)

@@ -1,0 +1,178 @@
+"""How many files a reader opens to follow one journey: ``python -m benchmarks.journeys``.
+
+A journey is set up first (imports, objects, options), then run under a profiler. A file counts if
+one of its functions runs. A step that is a journey of its own counts as one file: writing a chunk
+is `cache.py`, and the memories that a study compares are one. A command adds its own file in `cli/`
+and `cli/io.py`; ``--state`` adds `snapshot.py`.
+``--write`` puts the table into ``docs/architecture.md``; ``tests/test_journeys.py`` fails if the
+page and the code differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+import numpy as np
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "architecture.md"
+BEGIN, END = "<!-- journeys: begin -->", "<!-- journeys: end -->"
+Step = Callable[[], object]
+Journey = Callable[[Path], Step]
+
+
+def write_chunk(_: Path) -> Step:
+    """Write one chunk under a fixed threshold."""
+    from distinctkv import Cache, Concentration
+
+    cache = Cache(Concentration.fixed(0.3))
+    return lambda: cache.write(np.eye(4))
+
+
+def write_with_budget(_: Path) -> Step:
+    """Write one chunk under a budget that follows surprise."""
+    from distinctkv import Cache, Concentration
+
+    cache = Cache(Concentration.surprise(base=8, gain=40))
+    return lambda: cache.write(np.eye(4))
+
+
+def parse_log(folder: Path) -> Step:
+    """Parse a compressed log with headers."""
+    from distinctkv.logs import LogParser
+    from distinctkv.logs.job import Job
+
+    log = folder / "app.log.gz"
+    log.write_bytes(gzip.compress(b"Nov 18 10:00:00 host sshd[7]: session 7 opened\n" * 3))
+
+    parser = LogParser()
+
+    def run() -> None:
+        job = Job([str(log)], parser, detect_header=True)
+        for batch in job:
+            job.parse(batch)
+        list(job.templates())
+
+    return run
+
+
+def drop_near_repeats(folder: Path) -> Step:
+    """Drop near-repeats of records in a JSON-lines file."""
+    from distinctkv.dedup import Deduplicator
+    from distinctkv.dedup.job import Job
+
+    texts = folder / "texts.jsonl"
+    texts.write_text('{"text": "the cat sat on the mat"}\n' * 3, encoding="utf-8")
+    return lambda: list(Job([str(texts)], Deduplicator()))
+
+
+def build_in_shards(_: Path) -> Step:
+    """Build one cache from shards."""
+    from distinctkv import Cache, Concentration, scale
+
+    shards = [np.eye(4), np.eye(4)[::-1]]
+    return lambda: scale.build(shards, lambda: Cache(Concentration.fixed(0.3)))
+
+
+def study_to_rows(folder: Path) -> Step:
+    """Run one study and write its rows as JSON."""
+    from reproduction.studies import runner
+
+    tiny = runner.Scale("tiny", 0.01)
+    return lambda: runner.run_study("recall", (0, 1), tiny, folder, runner.silent)
+
+
+def rows_to_page(folder: Path) -> Step:
+    """Judge the claims of a result and write the page."""
+    from reproduction.report import page
+    from reproduction.studies import runner
+
+    study_to_rows(folder)()
+    return lambda: page.write(runner.read_results(folder), folder / "report.html")
+
+
+JOURNEYS: dict[str, Journey] = {
+    "Write a chunk: `Cache.write`, fixed tau": write_chunk,
+    "Write a chunk under a surprise budget": write_with_budget,
+    "Parse a line: `parse app.log.gz`": parse_log,
+    "Drop a near-repeat: `dedup texts.jsonl`": drop_near_repeats,
+    "Build in shards: `scale.build`": build_in_shards,
+    "A study to its rows: `recall`": study_to_rows,
+    "Rows to the page": rows_to_page,
+}
+
+
+def trace(journey: Journey) -> set[str]:
+    """Our files whose functions run, once everything is imported."""
+    found: set[str] = set()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name != "<module>":
+            found.add(frame.f_code.co_filename)
+
+    with TemporaryDirectory() as folder:
+        journey(Path(folder))()  # imports and compiles what is first needed now
+    with TemporaryDirectory() as folder:
+        step = journey(Path(folder))
+        threading.setprofile(note)
+        sys.setprofile(note)
+        try:
+            step()
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)
+    ours = (Path(name) for name in found if name.startswith(str(ROOT)) and name.endswith(".py"))
+    parts = (path.relative_to(ROOT) for path in ours)
+    kept = (path for path in parts if path.parts[0] in ("src", "reproduction"))
+    return {path.as_posix().removeprefix("src/distinctkv/") for path in kept}
+
+
+def files_of_all() -> Iterator[tuple[str, list[str]]]:
+    """Each journey with the files that its reader opens."""
+    writing = trace(write_with_budget) | {"policy.py"}
+    for name, journey in JOURNEYS.items():
+        found = trace(journey)
+        if "cache.py" in found and journey not in (write_chunk, write_with_budget):
+            found = {_first_of_step(file, writing) for file in found}
+        yield name, sorted(found)
+
+
+def _first_of_step(file: str, writing: set[str]) -> str:
+    if file in writing:
+        return "cache.py"
+    return "reproduction/baselines/*" if file.startswith("reproduction/baselines/") else file
+
+
+def table() -> str:
+    """The journeys as a Markdown table."""
+    lines = ["| journey | files | which |", "|---|---|---|"]
+    for name, files in files_of_all():
+        lines.append(f"| {name} | {len(files)} | {', '.join(f'`{file}`' for file in files)} |")
+    return "\n".join(lines)
+
+
+def with_table(page: str, text: str) -> str:
+    """The page with the table between its two marks."""
+    return re.sub(f"{BEGIN}.*{END}", f"{BEGIN}\n{text}\n{END}", page, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Print the table, or write it into the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"write it into {PAGE.name}")
+    made = table()
+    if parser.parse_args().write:
+        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), made), encoding="utf-8")
+    print(made)
+
+
+if __name__ == "__main__":
+    main()
