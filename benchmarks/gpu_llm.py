@@ -35,7 +35,7 @@ from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 from distinctkv.hf import CAREFUL, DistinctCache, calibrate, distinct_cache
 
 from .common import OUT, verdict
-from .gpu_llm_decoding import Decoding
+from .gpu_llm_decode import Decoding
 from .gpu_llm_kit import SMALL, Bench, Row
 
 LARGE = {"vocab_size": 4096, "hidden_size": 4096, "intermediate_size": 14336,

@@ -35,7 +35,7 @@ from .common import (
     stamp,
     timed,
 )
-from .sampling import Estimate, Exact, estimate
+from .sample import Estimate, Exact, estimate
 from .vectors_table import report
 
 SIMILARITY = 0.5

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..common import stamp
-from . import aims, choosing, contest, page, presses, rows, table
+from . import aims, contest, page, presses, rows, selection, table
 from . import model as llm_model
 from .fetch import get
 from .rows import ASIDE, FULL, Case, Row
 from .variants import SECOND, SIZED, VARIANTS
 from .ways import everyone
-from .working import Todo, run
+from .worker import Todo, run
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def main() -> None:
         some = [name for name in names if name in VARIANTS] or ["ours"]
         best = table.choose([row for row in found if row.part in args.kept], some)
         chosen = list(dict.fromkeys((*chosen, best)))
-        print(choosing.compact(found, some[0], best))
+        print(selection.compact(found, some[0], best))
     more = _known(args.more, there, "task")
     later = args.first + (0 if args.few == inf else int(args.few))  # without weak rivals
     cases = evenly(
@@ -87,7 +87,7 @@ def report(paths: Sequence[Path], ours: Sequence[str]) -> None:
     aside = [row for row in found if row.seed >= ASIDE]
     if aside:
         print("### Put aside, to choose by\n")
-        print(choosing.compact(aside, "ours", table.choose(aside, list(VARIANTS))))
+        print(selection.compact(aside, "ours", table.choose(aside, list(VARIANTS))))
     if reported:
         print("\n### Reported\n")
         mine = [name for name in ours if name in VARIANTS]

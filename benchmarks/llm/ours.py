@@ -24,7 +24,7 @@ from distinctkv.hf.metric import Moments
 from distinctkv.hf.model_support import Anatomy
 
 from .kv_states import Context, Held, Layer
-from .pooled import slots
+from .pool import slots
 from .recipe import SINKS, Recipe
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from distinctkv.hf import distinct_cache
 from ..common import stamp
 from . import contest, ours
 from . import model as llm_model
-from .choosing import short
 from .fetch import get
 from .kv_states import Context, hold_by, read
 from .questions import ask
 from .recipe import Recipe
 from .rows import ASIDE, Case
+from .selection import short
 from .ways import CACHE, everyone
 
 if TYPE_CHECKING:

@@ -61,7 +61,7 @@ def digest(*facts: str) -> str:
     sources = [*Path(distinctkv.hf.__file__).parent.glob("**/*.py")]
     sources += Path(llm_asking.__file__).parent.glob("llm_*.py")
     # Not what chooses, judges and prints: that changes no row.
-    names = ("contest", "matching", "ours", "pooled", "presses", "recipe", "texts", "ways")
+    names = ("contest", "same_tokens", "ours", "pool", "presses", "recipe", "texts", "ways")
     sources += [here / f"{name}.py" for name in names]
     made = hashlib.sha256(" ".join(facts).encode())
     for path in sorted(sources):

@@ -11,7 +11,7 @@ import torch
 from distinctkv.hf import Care, distinct_cache
 
 from . import baselines as llm_rivals
-from . import matching, ours, presses
+from . import ours, presses, same_tokens
 from .kv_states import Context, Held, hold_by
 from .recipe import Recipe
 from .variants import SIZES, VARIANTS
@@ -47,7 +47,7 @@ def everyone() -> tuple[Way, ...]:
         *sizing(SIZES),
         CACHE,
         *simple(),
-        matching.WAY,
+        same_tokens.WAY,
         *presses.ways(),
     )
 

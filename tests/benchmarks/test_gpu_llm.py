@@ -16,6 +16,6 @@ def test_every_stage_has_a_function():
 
 
 def test_one_batch_is_enough():
-    from benchmarks.gpu_llm_decoding import COMPARED, MORE, _order
+    from benchmarks.gpu_llm_decode import COMPARED, MORE, _order
 
     assert _order([128]) == [(128, name) for name in COMPARED + MORE]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from distinctkv.cli import main
 from distinctkv.dedup import Deduplicator
 from tests.cli.logs import run, start
-from tests.logs.packing import PACKED
+from tests.logs.archives import PACKED
 
 LINES = ["the door is open", "no such file", "the door is open!", "no such file", "the end"]
 ROWS = [{"id": n, "text": line, "more": ["é", None]} for n, line in enumerate(LINES)]

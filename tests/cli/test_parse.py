@@ -19,7 +19,7 @@ from distinctkv.dedup import Deduplicator
 from distinctkv.logs import LogParser
 from tests.cli.logs import HASTE, log, objects, run, start
 from tests.cli.terminal import on_terminal
-from tests.logs.packing import PACKED
+from tests.logs.archives import PACKED
 
 DOORS = "".join(f"2024-05-01 10:00:{n:02} INFO door {n} opened\n" for n in range(20))
 # Templates that turn out to be one only when all lines are grouped anew.

@@ -8,7 +8,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from distinctkv.hf import DistinctCache, PositionError, calibrate, distinct_cache
 from distinctkv.hf.model_support import Anatomy
 from tests.hf.models import build
-from tests.hf.turned import turned
+from tests.hf.rotary_reference import turned
 
 SCALINGS = {
     "default": {"rope_type": "default"},

@@ -20,8 +20,8 @@ short() { # what differs between versions is put in a folder that comes before t
   fi
   echo "== $(cd "$place" && echo transformers-*.dist-info)"
   PYTHONPATH="$place" .venv/bin/python -m pytest -q -p no:cacheprovider \
-    tests/hf/test_architectures.py tests/hf/test_saving.py tests/hf/test_rotary.py \
-    tests/hf/test_capturing.py
+    tests/hf/test_architectures.py tests/hf/test_serialization.py tests/hf/test_rotary.py \
+    tests/hf/test_cuda_graph.py
 }
 
 whole() ( # extra, version, tests; a shell of its own, whose end takes the environment with it

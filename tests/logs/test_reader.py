@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from distinctkv.compression import SourceError
 from distinctkv.logs import reader
 from distinctkv.logs.reader import LineCounts, LineSource, LineSplitter, Position
-from tests.logs.packing import PACKED
+from tests.logs.archives import PACKED
 
 LINES = [f"line {number} of {'many ' * (number % 9)}" for number in range(6000)]
 TEXT = "".join(f"{line}\n" for line in LINES).encode()

@@ -33,7 +33,7 @@ def run(module, *words):
 
 @pytest.fixture(scope="module")
 def wrong(seed):
-    return run("tests.nn.interpreted", str(seed))
+    return run("tests.nn.interpret_kernels", str(seed))
 
 
 @needs_triton
@@ -95,7 +95,7 @@ def test_a_long_read_in_16_bits_goes_to_the_kernels_and_no_other_does(wrong):
 @needs_triton
 @pytest.mark.slow
 def test_every_kernel_compiles_for_hopper_and_keeps_its_products():
-    for name, (shared, asked, given) in run("tests.nn.compiled").items():
+    for name, (shared, asked, given) in run("tests.nn.compile_kernels").items():
         assert shared <= 227 * 1024, name
         assert given >= asked, name
 

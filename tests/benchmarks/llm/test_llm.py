@@ -6,7 +6,7 @@ pytest.importorskip("transformers")
 import torch
 
 from benchmarks.llm import __main__ as program
-from benchmarks.llm import contest, matching, rows, working
+from benchmarks.llm import contest, rows, same_tokens, worker
 from benchmarks.llm.kv_states import keep, read
 from benchmarks.llm.questions import ask
 from benchmarks.llm.rows import Case, Row
@@ -57,7 +57,7 @@ def test_a_way_that_sizes_itself_is_asked_once():
 
 def test_every_way_of_ours_is_measured_at_its_part(model):
     names = ("ours", "ours, by the cache", "ours, horizon 1024, importance .25, attended")
-    ways = [*(way for way in everyone() if way.name in names), *simple(), matching.WAY]
+    ways = [*(way for way in everyone() if way.name in names), *simple(), same_tokens.WAY]
     made = contest.measure(model, Words(64), CASE, {way: [0.5, 0.3] for way in ways}, "abc")
     found = {(one.way, one.part): one for one in made}
     assert found.pop(("full", 1.0)).kept == 1
@@ -91,11 +91,11 @@ def test_a_run_whose_time_is_over_leaves_the_rest_undone(tmp_path, monkeypatch, 
     def load(*_):
         return model, Words(64)
 
-    monkeypatch.setattr(working.llm_model, "load", load)
+    monkeypatch.setattr(worker.llm_model, "load", load)
     out = tmp_path / "rows.jsonl"
     for ends, n in ((0.0, 0), (1e12, 2)):
-        todo = working.Todo(tmp_path, "cpu", "float32", out, "abc", ends)
-        working.work(todo, [CASE], ["random"], [0.5])
+        todo = worker.Todo(tmp_path, "cpu", "float32", out, "abc", ends)
+        worker.work(todo, [CASE], ["random"], [0.5])
         assert len(rows.load(out, "abc")) == n
 
 
@@ -105,12 +105,12 @@ def test_a_context_that_no_matrix_can_be_solved_for_is_left_out(tmp_path, monkey
             raise torch.linalg.LinAlgError("singular")
         return [row(seed=case.seed)]
 
-    monkeypatch.setattr(working.llm_model, "load", lambda *_: (model, Words(64)))
+    monkeypatch.setattr(worker.llm_model, "load", lambda *_: (model, Words(64)))
     monkeypatch.setattr(contest, "measure", measure)
     out = tmp_path / "rows.jsonl"
     cases = [CASE, Case("facts", 200, 6)]
-    todo = working.Todo(tmp_path, "cpu", "float32", out, "abc", 1e12)
-    working.work(todo, cases, ["random"], [0.5])
+    todo = worker.Todo(tmp_path, "cpu", "float32", out, "abc", 1e12)
+    worker.work(todo, cases, ["random"], [0.5])
     assert [one.seed for one in rows.load(out, "abc")] == [6]
 
 
@@ -155,20 +155,19 @@ def test_a_context_that_does_not_fit_is_tried_with_less_room(tmp_path, monkeypat
             raise torch.OutOfMemoryError("no room")
         return [row(seed=case.seed)]
 
-    monkeypatch.setattr(working.llm_model, "load", lambda *_: (model, Words(64)))
+    monkeypatch.setattr(worker.llm_model, "load", lambda *_: (model, Words(64)))
     monkeypatch.setattr(contest, "measure", measure)
-    todo = working.Todo(tmp_path, "cpu", "float32", tmp_path / "rows.jsonl", "abc", 1e12)
-    working.work(todo, [CASE], ["random"], [0.5])
-    assert rooms == [*working.ROOMS]
+    todo = worker.Todo(tmp_path, "cpu", "float32", tmp_path / "rows.jsonl", "abc", 1e12)
+    worker.work(todo, [CASE], ["random"], [0.5])
+    assert rooms == [*worker.ROOMS]
     assert [one.seed for one in rows.load(todo.out, "abc")] == [5]
 
 
 def test_weak_rivals_are_left_out_of_later_contexts(tmp_path):
-    todo = working.Todo(tmp_path, "cpu", "float32", tmp_path, "abc", 0.0, few=5)
+    todo = worker.Todo(tmp_path, "cpu", "float32", tmp_path, "abc", 0.0, few=5)
     names = ["ours", "random", "h2o, ours"]
     early, late = (
-        [way.name for way in working._ways(todo, Case("facts", 200, seed), names)]
-        for seed in (4, 5)
+        [way.name for way in worker._ways(todo, Case("facts", 200, seed), names)] for seed in (4, 5)
     )
     assert early == ["ours", "random", "h2o, ours"]
     assert late == ["ours", "h2o, ours"]
@@ -199,9 +198,9 @@ def test_contexts_are_taken_evenly():
 def test_matching_many_layers_at_once_is_matching_each(model, seed, monkeypatch):
     generator = torch.Generator().manual_seed(seed)
     context = read(model, torch.randint(2, 64, (1, 60), generator=generator))
-    together = matching.hold(model, context, 0.5)
-    monkeypatch.setattr(matching, "LAYERS", 1)
-    for mine, alone in zip(together, matching.hold(model, context, 0.5), strict=True):
+    together = same_tokens.hold(model, context, 0.5)
+    monkeypatch.setattr(same_tokens, "LAYERS", 1)
+    for mine, alone in zip(together, same_tokens.hold(model, context, 0.5), strict=True):
         for name in ("keys", "values", "bias"):
             torch.testing.assert_close(getattr(mine, name), getattr(alone, name))
 
@@ -210,7 +209,7 @@ def test_matching_all_keys_changes_nothing(model, seed):
     generator = torch.Generator().manual_seed(seed)
     context = read(model, torch.randint(2, 64, (1, 60), generator=generator))
     whole = keep(context, [torch.ones(one.keys.shape[1:3]).bool() for one in context.layers])
-    same = matching.hold(model, context, 1.0)
+    same = same_tokens.hold(model, context, 1.0)
     question = [((5, 6), (7,))]
     full, matched = ask(model, [whole, same], 60, question)
     assert matched[0].nll == pytest.approx(full[0].nll, abs=1e-3)

@@ -163,7 +163,7 @@ def test_hdfs_has_its_templates_and_the_papers_are_those_of_the_bare_rule():
 @pytest.mark.data
 @pytest.mark.slow
 def test_the_figures_with_all_rules_and_three_numbers_left_out():
-    """No rule is left out here: ``benchmarks.leaving`` does that."""
+    """No rule is left out here: ``benchmarks.log_holdout`` does that."""
     result = logs.run(range(10), QUICK)
     if not result.rows or len(result.tables["systems"]) < 12:
         pytest.skip("the twelve systems are not all on this machine")

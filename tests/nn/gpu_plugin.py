@@ -1,6 +1,6 @@
-"""What tests on a GPU need where there is no Hypothesis: ``pytest --noconftest -p tests.nn.bare``.
+"""A pytest plugin for GPU tests where Hypothesis is not installed.
 
-``python -m pytest --noconftest -p tests.nn.bare -o addopts= -o filterwarnings=default
+``python -m pytest --noconftest -p tests.nn.gpu_plugin -o addopts= -o filterwarnings=default
 --import-mode=importlib -m gpu tests/nn/test_cuda.py tests/nn/test_kernels.py ...``
 """
 

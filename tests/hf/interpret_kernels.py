@@ -19,7 +19,7 @@ from distinctkv.hf.metric import Scale
 from distinctkv.hf.rotary import Rotary
 from distinctkv.hf.slots import FLAT, Part, Slots, _pour
 from distinctkv.kernels import features, fingerprint, reductions, rotary
-from tests.hf.turned import turned
+from tests.hf.rotary_reference import turned
 
 TIES = [(17, 10, 0), (20, 15, 0), (21, 15, 10**5), (21, 15, 0, 3)]
 

@@ -19,7 +19,7 @@ needs_triton = pytest.mark.skipif(
 @pytest.mark.slow
 @needs_triton
 def test_interpreted_kernels_do_as_torch_does(seed):
-    command = [sys.executable, "-m", "tests.hf.interpreted", str(seed)]
+    command = [sys.executable, "-m", "tests.hf.interpret_kernels", str(seed)]
     root = Path(__file__).parents[2]
     out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root).stdout
     picked, poured, featured, routed, turned, gathered = json.loads(out)

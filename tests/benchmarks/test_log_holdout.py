@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks import leaving, switches
+from benchmarks import log_holdout, switches
 from benchmarks.switches import GRAINS, OFF, SHAPES, Choice, parse
 from reproduction.data import loghub
 from tests.reproduction.studies.small_streams import nowhere, write_log
@@ -50,15 +50,15 @@ def test_a_switch_that_is_off_is_missed(log):
     assert parse(glued, Choice(frozenset(SWITCHES) - {switches.CUT}))[0] == 0.0
 
 
-@pytest.mark.parametrize("select", leaving.WAYS.values(), ids=leaving.WAYS)
+@pytest.mark.parametrize("select", log_holdout.WAYS.values(), ids=log_holdout.WAYS)
 def test_what_helps_is_chosen_and_what_harms_or_idles_is_not(select):
     assert select(made_up, ["a"], UNITS) == {"helps"}
 
 
 def test_halves_are_measured_where_they_were_not_chosen():
     names = ["a", "b", "c", "d"]
-    found = leaving.leave(
-        made_up, names, UNITS, leaving.backward, leaving.deals(names, True), False
+    found = log_holdout.leave(
+        made_up, names, UNITS, log_holdout.backward, log_holdout.deals(names, True), False
     )
     assert len(found) == 6
     for one in found:
@@ -66,5 +66,5 @@ def test_halves_are_measured_where_they_were_not_chosen():
 
 
 def test_numbers_to_choose_from_have_the_defaults():
-    assert Choice().numbers in leaving.NUMBERS
-    assert len(leaving.NUMBERS) == 7
+    assert Choice().numbers in log_holdout.NUMBERS
+    assert len(log_holdout.NUMBERS) == 7

@@ -22,7 +22,7 @@ SEVERAL = "a prompt of several tiles"
 
 @pytest.fixture(scope="module")
 def wrong(seed):
-    return run("tests.hf.reads", str(seed))
+    return run("tests.hf.interpret_reads", str(seed))
 
 
 @needs_triton
@@ -45,7 +45,7 @@ def test_sums_that_are_known_need_not_be_found_again(wrong):
 @needs_triton
 @pytest.mark.slow
 def test_the_kernels_compile_for_hopper_and_fit():
-    for name, shared in run("tests.hf.compiled").items():
+    for name, shared in run("tests.hf.compile_kernels").items():
         assert shared <= 227 * 1024, name
 
 

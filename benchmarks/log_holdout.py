@@ -7,7 +7,7 @@ and measured on the other half. It matters what counts as one rule, so there are
 six rules that a person would state ("what looks like a value is one"), the same with a rule for
 each kind of value, and every switch in the code, each clause of a regular expression almost. The
 coarser it is, the fewer ways to fit the half, but the more of what was written with the other half
-in view comes along: no answer leaves out the writing. Run ``python -m benchmarks.leaving``
+in view comes along: no answer leaves out the writing. Run ``python -m benchmarks.log_holdout``
 (minutes), with ``--quick`` (the six rules, numbers as they are), or with ``--fine`` for the third
 answer too (ten minutes more). Numbers alone are left out by study ``logs``.
 """
@@ -173,7 +173,7 @@ def show(result: Result, rows: list[list[str]], names: Sequence[str]) -> None:
 
 def main() -> None:
     """Choose, measure and print."""
-    parser = argparse.ArgumentParser(prog="benchmarks.leaving", description=__doc__)
+    parser = argparse.ArgumentParser(prog="benchmarks.log_holdout", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="the six rules, numbers as they are")
     parser.add_argument("--fine", action="store_true", help="every switch in the code as well")
     asked = parser.parse_args()
@@ -194,7 +194,7 @@ def main() -> None:
             rows.append(summary(grain, way, len(units), found))
     result = {"machine": facts, "falls": falls(measure, names, GRAINS[rules]), "deals": dealt}
     show(result, rows, names)
-    keep("leaving", result)
+    keep("log_holdout", result)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from distinctkv.nn.distinct import DistinctAttention
 from distinctkv.nn.hybrid import HybridLM
 from distinctkv.nn.train import CollapseWarning, Ramp, Watch, distinct_layers, set_tau, train
 from distinctkv.policy import Concentration
-from tests.nn.test_training import CHANCE, TASK, batches, cache, small, ssm
+from tests.nn.test_train import CHANCE, TASK, batches, cache, small, ssm
 
 
 @pytest.mark.parametrize("tau", [math.nan, -1.0, 2.5])

@@ -5,8 +5,8 @@ import torch
 
 from distinctkv.nn import Mixer
 from distinctkv.nn.mixer import State
-from tests.nn.test_halfway import KINDS, MODES, REFUSED, StoppedError, fail
 from tests.nn.test_mixers import E
+from tests.nn.test_state_after_error import KINDS, MODES, REFUSED, StoppedError, fail
 
 
 class Pair(Mixer[State]):

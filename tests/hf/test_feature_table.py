@@ -14,7 +14,7 @@ from distinctkv.hf.metric import Scale
 from distinctkv.hf.rotary import Rotary
 from distinctkv.hf.slots import FLAT, Part, Slots, pool
 from tests.hf.models import build
-from tests.hf.turned import turned
+from tests.hf.rotary_reference import turned
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton is not installed: pip install 'distinctkv[gpu]'"

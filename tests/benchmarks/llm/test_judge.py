@@ -5,7 +5,7 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from benchmarks.llm import __main__ as program
-from benchmarks.llm import aims, choosing, rows, table
+from benchmarks.llm import aims, rows, selection, table
 from benchmarks.llm.rows import Row
 
 
@@ -67,7 +67,7 @@ def test_novels_are_judged_by_nats():
 def test_a_variant_is_shown_less_the_default(rng):
     some = [row("ours", accuracy=0.5, seed=s) for s in range(4)]
     some += [row("other", accuracy=0.75, seed=s) for s in range(4)]
-    assert "other                   +25*+25.0*" in choosing.compact(some, "ours", "other")
+    assert "other                   +25*+25.0*" in selection.compact(some, "ours", "other")
 
 
 def test_the_best_variant_is_chosen_by_recall_over_all_parts():

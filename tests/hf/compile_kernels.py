@@ -9,7 +9,7 @@ from distinctkv.kernels.fingerprint import take
 from distinctkv.kernels.ragged_attention import NARROW, _collect, _join, _share, _sum, _unite
 from distinctkv.kernels.reductions import gather, pour_rows
 from distinctkv.kernels.rotary import turn
-from tests.nn.compiled import build
+from tests.nn.compile_kernels import build
 
 MADE = {  # the type, key size, rows, tile, stages
     "small": ("b", 64, 16, 64, 3),
