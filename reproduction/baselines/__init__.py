@@ -2,7 +2,6 @@
 
 from .attention import KNN, Attention, Hopfield
 from .clustering import KMeans
-from .eviction import H2O, TOVA, KeyDiff, Recency, Redundancy, Sinks, SnapKV, SnapKVOnce
 from .learned_states import InfFormer, Kanerva, Titans
 from .linear_states import (
     Based,
@@ -14,8 +13,9 @@ from .linear_states import (
     Superposition,
 )
 from .scheduled import KVM, OVQ
-from .slots import HAM, LFU, LRU, NEC, TTL, SubGen
+from .slot_memories import HAM, LFU, LRU, NEC, TTL, SubGen
 from .sparse_attention import EMLLM, Landmark, Memorizing, Reformer, Routing
+from .token_eviction import H2O, TOVA, KeyDiff, Recency, Redundancy, Sinks, SnapKV, SnapKVOnce
 
 __all__ = [
     "EMLLM",

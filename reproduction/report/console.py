@@ -1,4 +1,4 @@
-"""Results in the terminal: a bar while a study runs, a table when it is done."""
+"""Results in the terminal: the table of a study, and the claims."""
 
 from __future__ import annotations
 

@@ -30,10 +30,9 @@ def absorb(
     theirs = {name: other[name][order] for name in other.columns if name != "values"}
     payload = None if values is None else values[order]
     theirs["usage"] = theirs["usage"] / other.use_weight
-    slots["usage"][:] *= concentration.decay**other.tokens / slots.use_weight
+    slots.fade(concentration.decay**other.tokens)
     cooled = (1 - concentration.rate) ** other.tokens * slots.temperature
     temperature = min(1.0, cooled + other.temperature)
-    slots.use_weight = 1.0
     ids, novelty = np.empty(len(order), np.int64), np.empty(len(order))
     step = blocked.CHUNK if slots.merge.key == "first" else 1
     for start in range(0, len(order), step):
@@ -41,8 +40,7 @@ def absorb(
         some = {name: column[part] for name, column in theirs.items()}
         some_values = None if payload is None else payload[part]
         ids[part], novelty[part] = _take(slots, concentration, some, some_values, offset)
-    slots.tokens += other.tokens
-    slots.temperature = temperature
+    slots.follow_stream(other.tokens, temperature)
     shrink(slots, concentration)
     return ids, novelty
 
@@ -65,28 +63,12 @@ def _take(
 ) -> tuple[Ints, Floats]:
     """Merge some slots; the id here of each, and its novelty to the key that it met."""
     rows, opened = _assign(slots, concentration, theirs)
-    first, last = theirs["first_seen"] + offset, theirs["last_seen"] + offset
     openers = np.flatnonzero(opened)
-    start = slots.n
-    slots.append(
-        theirs["keys"][openers], first[openers], None if values is None else values[openers]
-    )
-    slots["ids"][start:] = slots.n_opened + np.arange(len(openers))
-    slots.n_opened += len(openers)
+    first, last = theirs["first_seen"] + offset, theirs["last_seen"] + offset
+    some = None if values is None else values[openers]
+    slots.open(theirs["keys"][openers], first[openers], some)
     novelty = paired_novelty(theirs["keys"], slots["keys"][rows], slots.metric)
-    if slots.merge.key != "first":
-        _move(slots, theirs, int(rows[0]), fresh=bool(opened[0]))
-    np.add.at(slots["usage"], rows, theirs["usage"])
-    np.add.at(slots["count"], rows, theirs["count"])
-    if values is not None:
-        if slots.merge.value == "last":
-            # Of several slots that join one, the value seen last stays.
-            late = np.argsort(last, kind="stable")
-            late = late[last[late] >= slots["last_seen"][rows[late]]]
-            slots["values"][rows[late]] = values[late]
-        elif slots.merge.value in ("mean", "counts"):
-            np.add.at(slots["values"], rows, values)
-    np.maximum.at(slots["last_seen"], rows, last)
+    slots.merge_slots(rows, opened, theirs, values, last)
     return slots["ids"][rows], novelty
 
 
@@ -108,20 +90,3 @@ def _assign(
     row = equal[slots["ids"][equal].argmin()]
     novel = from_distance(float(squared[row]), slots.metric) > concentration.tau
     return np.array([slots.n if novel else row]), np.array([novel])
-
-
-def _move(slots: Slots, theirs: dict[str, NDArray[Any]], row: int, fresh: bool) -> None:
-    """Average two means weighted by their tokens; an ema key moves to the later stream."""
-    new = theirs["mean"][0]
-    if fresh:
-        slots["mean"][row] = new
-        return
-    n_ours, n_new = int(slots["count"][row]), int(theirs["count"][0])
-    ema = slots.merge.key == "ema"
-    part = 1 - (1 - slots.merge.pace) ** n_new if ema else n_new / (n_ours + n_new)
-    mean = slots["mean"][row] + part * (new - slots["mean"][row])
-    slots["mean"][row] = mean
-    length = float(np.sqrt((mean * mean).sum())) if slots.metric == "cosine" else 1.0
-    if length >= 1e-6:
-        slots["keys"][row] = mean / length
-        slots.update_max_norm(slots["keys"][row : row + 1])

@@ -25,6 +25,7 @@ MAGIC = {
     # pzstd writes a skippable frame before each frame.
     **{bytes([number]) + b"*M\x18": "zstd" for number in range(0x50, 0x60)},
 }
+ARCHIVES = (".gz", ".bz2", ".xz", ".zst")  # of names, where a name tells a format inside
 
 
 class SourceError(ValueError):

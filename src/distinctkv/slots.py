@@ -300,6 +300,62 @@ class Slots:
         elif self.merge.value == "counts":
             np.add.at(self["values"], (rows, values), 1)
 
+    def fade(self, factor: float) -> None:
+        """Multiply all usage by a factor; a use counts 1 from now on."""
+        self["usage"][:] *= factor / self.use_weight
+        self.use_weight = 1.0
+
+    def open(self, keys: Keys, times: Ints, values: NDArray[Any] | None) -> None:
+        """Add slots for keys, with the next ids and nothing counted."""
+        start = self.n
+        self.append(keys, times, values)
+        self["ids"][start:] = self.n_opened + np.arange(len(keys))
+        self.n_opened += len(keys)
+
+    def merge_slots(
+        self,
+        rows: Ints,
+        opened: Bools,
+        theirs: dict[str, NDArray[Any]],
+        values: NDArray[Any] | None,
+        last: Ints,
+    ) -> None:
+        """Merge another cache's slots into these rows: one slot at a time where keys move."""
+        if self.merge.key != "first":
+            self._move(theirs, int(rows[0]), fresh=bool(opened[0]))
+        np.add.at(self["usage"], rows, theirs["usage"])
+        np.add.at(self["count"], rows, theirs["count"])
+        if values is not None:
+            if self.merge.value == "last":
+                # Of several slots that join one, the value seen last stays.
+                late = np.argsort(last, kind="stable")
+                late = late[last[late] >= self["last_seen"][rows[late]]]
+                self["values"][rows[late]] = values[late]
+            elif self.merge.value in ("mean", "counts"):
+                np.add.at(self["values"], rows, values)
+        np.maximum.at(self["last_seen"], rows, last)
+
+    def follow_stream(self, n_tokens: int, temperature: float) -> None:
+        """Count the tokens of an absorbed stream and take over its temperature."""
+        self.tokens += n_tokens
+        self.temperature = temperature
+
+    def _move(self, theirs: dict[str, NDArray[Any]], row: int, fresh: bool) -> None:
+        """Average two means weighted by their tokens; an ema key moves to the later stream."""
+        new = theirs["mean"][0]
+        if fresh:
+            self["mean"][row] = new
+            return
+        n_ours, n_new = int(self["count"][row]), int(theirs["count"][0])
+        ema = self.merge.key == "ema"
+        part = 1 - (1 - self.merge.pace) ** n_new if ema else n_new / (n_ours + n_new)
+        mean = self["mean"][row] + part * (new - self["mean"][row])
+        self["mean"][row] = mean
+        length = float(np.sqrt((mean * mean).sum())) if self.metric == "cosine" else 1.0
+        if length >= 1e-6:
+            self["keys"][row] = mean / length
+            self.update_max_norm(self["keys"][row : row + 1])
+
     def _resize(self, room: int) -> None:
         for name, column in self.columns.items():
             self.columns[name] = np.empty((room, *column.shape[1:]), column.dtype)

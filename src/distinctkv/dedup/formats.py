@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
-from ..compression import DamagedFileError, Decompressed, SourceError
+from ..compression import ARCHIVES, DamagedFileError, Decompressed, SourceError
 from ..extras import install
 from .records import field_names
 
@@ -37,7 +37,6 @@ SUFFIXES = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 BOM = b"\xef\xbb\xbf"
 
 
@@ -239,7 +238,7 @@ def detect(path: str, head: bytes, field: str | None) -> str:
     ('csv', 'jsonl', 'text')
     """
     name = path.lower()
-    for suffix in COMPRESSED:
+    for suffix in ARCHIVES:
         name = name.removesuffix(suffix)
     if head.startswith(b"PAR1"):
         return "parquet"

@@ -3,7 +3,7 @@
 A token opens a slot when no slot before it is near. Token by token this is the leader algorithm;
 all at once it is the lexicographically first maximal independent set of the graph of near pairs
 (`distinctkv.nn.leaders`). Here near is a squared distance of features at or below a threshold. On
-CUDA the same is done by `routing`.
+CUDA the same is done by `kernels.features`.
 """
 
 # H heads, L tokens, S slots, F feature size

@@ -12,7 +12,7 @@ from reproduction.baselines import (
     SnapKV,
     SnapKVOnce,
 )
-from reproduction.baselines.eviction import scan
+from reproduction.baselines.token_eviction import scan
 from reproduction.data import RecallTask
 
 
