@@ -1,11 +1,10 @@
 """How many files a reader opens to follow one journey: ``python -m benchmarks.journeys``.
 
 A journey is set up first (imports, objects, options), then run under a profiler. A file counts if
-one of its functions runs. A step that is a journey of its own counts as one file: writing a chunk
-is `cache.py`, and the memories that a study compares are one. A command adds its own file in `cli/`
-and `cli/io.py`; ``--state`` adds `snapshot.py`.
-``--write`` puts the table into ``docs/architecture.md``; ``tests/test_journeys.py`` fails if the
-page and the code differ.
+one of its functions runs. What runs below a `Cache` is a journey of its own and is not counted
+again; all baselines count as one. A command adds its own file in `cli/` and `cli/io.py`;
+``--state`` adds `snapshot.py`. ``--write`` puts the table into ``docs/architecture.md``;
+``tests/test_journeys.py`` fails if the page and the code differ.
 """
 
 from __future__ import annotations
@@ -24,6 +23,9 @@ import numpy as np
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
+BASELINES = "reproduction/baselines/"
+# The second has the decorator of methods of the first.
+MEMORIES = ("/distinctkv/cache.py", "/distinctkv/inputs.py")
 BEGIN, END = "<!-- journeys: begin -->", "<!-- journeys: end -->"
 Step = Callable[[], object]
 Journey = Callable[[Path], Step]
@@ -99,24 +101,35 @@ def rows_to_page(folder: Path) -> Step:
     return lambda: page.write(runner.read_results(folder), folder / "report.html")
 
 
-JOURNEYS: dict[str, Journey] = {
-    "Write a chunk: `Cache.write`, fixed tau": write_chunk,
-    "Write a chunk under a surprise budget": write_with_budget,
-    "Parse a line: `parse app.log.gz`": parse_log,
-    "Drop a near-repeat: `dedup texts.jsonl`": drop_near_repeats,
-    "Build in shards: `scale.build`": build_in_shards,
-    "A study to its rows: `recall`": study_to_rows,
-    "Rows to the page": rows_to_page,
+# Each with the most files that its reader should open.
+JOURNEYS: dict[str, tuple[Journey, int]] = {
+    "Write a chunk: `Cache.write`, fixed tau": (write_chunk, 8),
+    "Write a chunk under a surprise budget": (write_with_budget, 9),
+    "Parse a line: `logs.job.Job` over app.log.gz": (parse_log, 10),
+    "Drop a near-repeat: `dedup.job.Job` over texts.jsonl": (drop_near_repeats, 9),
+    "Build in shards: `scale.build`": (build_in_shards, 7),
+    "A study to its rows: `recall`": (study_to_rows, 13),
+    "Rows to the page": (rows_to_page, 11),
 }
 
 
 def trace(journey: Journey) -> set[str]:
     """Our files whose functions run, once everything is imported."""
+    whole = journey in (write_chunk, write_with_budget)
     found: set[str] = set()
+    below = 0  # calls of and below a memory
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_name != "<module>":
-            found.add(frame.f_code.co_filename)
+        nonlocal below
+        if event not in ("call", "return"):
+            return
+        code = frame.f_code
+        opaque = code.co_filename.endswith(MEMORIES) or BASELINES in code.co_filename
+        if not whole and (below or opaque):
+            found.add(code.co_filename if not below else "")
+            below += 1 if event == "call" else -1
+        elif event == "call" and code.co_name != "<module>":
+            found.add(code.co_filename)
 
     with TemporaryDirectory() as folder:
         journey(Path(folder))()  # imports and compiles what is first needed now
@@ -132,29 +145,30 @@ def trace(journey: Journey) -> set[str]:
     ours = (Path(name) for name in found if name.startswith(str(ROOT)) and name.endswith(".py"))
     parts = (path.relative_to(ROOT) for path in ours)
     kept = (path for path in parts if path.parts[0] in ("src", "reproduction"))
-    return {path.as_posix().removeprefix("src/distinctkv/") for path in kept}
+    names = {path.as_posix() for path in kept}
+    return (
+        {name.removeprefix("src/distinctkv/") for name in names}
+        if whole
+        else {*map(_listed, names)}
+    )
 
 
-def files_of_all() -> Iterator[tuple[str, list[str]]]:
-    """Each journey with the files that its reader opens."""
-    writing = trace(write_with_budget) | {"policy.py"}
-    for name, journey in JOURNEYS.items():
-        found = trace(journey)
-        if "cache.py" in found and journey not in (write_chunk, write_with_budget):
-            found = {_first_of_step(file, writing) for file in found}
-        yield name, sorted(found)
-
-
-def _first_of_step(file: str, writing: set[str]) -> str:
-    if file in writing:
+def _listed(file: str) -> str:
+    if file.endswith(MEMORIES):
         return "cache.py"
-    return "reproduction/baselines/*" if file.startswith("reproduction/baselines/") else file
+    return f"{BASELINES}*" if BASELINES in file else file.removeprefix("src/distinctkv/")
+
+
+def files_of_all() -> Iterator[tuple[str, list[str], int]]:
+    """Each journey, the files that its reader opens, and the most there should be."""
+    for name, (journey, most) in JOURNEYS.items():
+        yield name, sorted(trace(journey)), most
 
 
 def table() -> str:
     """The journeys as a Markdown table."""
     lines = ["| journey | files | which |", "|---|---|---|"]
-    for name, files in files_of_all():
+    for name, files, _ in files_of_all():
         lines.append(f"| {name} | {len(files)} | {', '.join(f'`{file}`' for file in files)} |")
     return "\n".join(lines)
 
