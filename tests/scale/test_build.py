@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from distinctkv.scale import Processes, ShardError, build, files
+from distinctkv.scale import Processes, ShardError, build, files, rows
 from tests.scale.work import (
     assert_alike,
     doomed,
@@ -24,6 +24,7 @@ from tests.scale.work import (
     saved,
     stream,
     survives,
+    with_options,
 )
 
 
@@ -118,6 +119,23 @@ def test_a_build_goes_on_where_it_was_stopped(folder, tmp_path):
     again = build(shards, make, parts=parts)
     assert all(part.stat().st_mtime_ns == written for part, written in before.items())
     assert saved(again, tmp_path / "a") == saved(build(shards, make), tmp_path / "b")
+
+
+def test_a_part_is_used_again_only_for_the_same_loader(tmp_path):
+    (tmp_path / "0.jsonl").write_text('{"a": [1, 0], "b": [0, 1]}\n')
+
+    def first_key(loader):
+        cache = build([tmp_path / "0.jsonl"], make, loader=loader, parts=tmp_path / "parts")
+        return cache.slots.keys.tolist()
+
+    for key, expected in [("a", [1, 0]), ("b", [0, 1]), ("a", [1, 0])]:
+        assert first_key(partial(rows, key=key)) == [expected]
+    assert len([*(tmp_path / "parts").iterdir()]) == 2
+    offsets = [np.arange(2000.0), np.arange(2000.0)]
+    offsets[1][1000] = 5  # NumPy's repr leaves it out
+    for number, offset in enumerate(offsets):
+        first_key(partial(with_options, options={"offset": 0}, encode=print, offset=offset))
+        assert len([*(tmp_path / "parts").iterdir()]) == 3 + number
 
 
 @pytest.mark.parametrize("parts", ["", ".", "below"])

@@ -85,3 +85,8 @@ def survives(folder, map_):
     steps = len(shards) + 1  # few parts become one in a step
     assert told == [(step, steps) for step in range(1, steps + 1)]
     return saved(killed, folder / "killed.cache") == saved(calm, folder / "calm.cache")
+
+
+def with_options(cache, _shard, **_options):
+    """A loader with arguments of many kinds."""
+    cache.write([1.0, 0.0])

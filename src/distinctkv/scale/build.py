@@ -71,9 +71,11 @@ def build(
     that of `Processes`, `on_dask`, `on_ray` or any pool: it runs a function over columns of
     arguments and gives the results in order. ``loader(part, shard)`` writes a shard into a part.
     ``parts`` is a folder or URL that all workers see; a build that is started again there goes on
-    with the parts of the same policy and the same files or arrays. A part does not know its loader
-    or what is behind an encoder: name another folder if these change. ``progress(done, steps)`` is
-    called after each step. A shard that fails is loaded again, so it must not be an iterator.
+    with the parts of the same policy, the same loader and the same files or arrays. A loader is
+    known by its qualified name and, if it is a `functools.partial`, by its arguments. Its code and
+    what is behind an encoder are not compared, and neither are two lambdas of one function: name
+    another folder if these change. ``progress(done, steps)`` is called after each step. A shard
+    that fails is loaded again, so it must not be an iterator.
 
     >>> from distinctkv import Cache, Concentration
     >>> stream = np.eye(5)[np.arange(1000) % 5]
@@ -85,8 +87,8 @@ def build(
     with _folder(parts) as folder:
         keys = [f"{number:08}" for number in range(len(listed))]
         if parts is not None:
-            policy = _policy_key(blank)
-            keys = [_hash(policy, _shard_key(shard)) for shard in listed]
+            common = _policy_key(blank), _loader_key(loader)
+            keys = [_hash(*common, _shard_key(shard)) for shard in listed]
         names = [f"{folder}/{key}{SUFFIX}" for key in keys]
         return _build(listed, names, make, type(blank), map, loader, progress)
 
@@ -221,6 +223,23 @@ def _policy_key(blank: Mergeable) -> str:
         path = Path(folder) / "empty"
         blank.save(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _loader_key(loader: Any) -> str:  # noqa: ANN401
+    """A function by its qualified name, a partial also by its arguments; these likewise.
+
+    An argument whose ``repr`` is only its address in memory is known by its type.
+    """
+    if isinstance(loader, partial):
+        named = (f"{name}={_loader_key(loader.keywords[name])}" for name in sorted(loader.keywords))
+        arguments = [*map(_loader_key, loader.args), *named]
+        return f"{_loader_key(loader.func)}({', '.join(arguments)})"
+    if isinstance(loader, np.ndarray):
+        return _shard_key(loader)  # a repr leaves out most of a long array
+    kind: Any = loader if hasattr(loader, "__qualname__") else type(loader)
+    if callable(loader) or kind.__repr__ is object.__repr__:
+        return f"{kind.__module__}.{kind.__qualname__}"
+    return repr(loader)
 
 
 def _shard_key(shard: Any) -> str:  # noqa: ANN401
