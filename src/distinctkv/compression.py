@@ -7,6 +7,7 @@ could be decompressed has been returned; damaged input raises `DamagedFileError`
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import lzma
@@ -44,6 +45,17 @@ def compression_of(head: bytes) -> str | None:
     >>> compression_of(b"a line")
     """
     return next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
+
+
+def check_not_utf16(head: bytes, name: str) -> None:
+    """Raise if these first bytes of a text are the byte order mark of UTF-16.
+
+    >>> check_not_utf16("a line".encode("utf-16"), "app.log")
+    Traceback (most recent call last):
+    distinctkv.compression.SourceError: app.log is UTF-16; convert it with iconv -f UTF-16 -t UTF-8
+    """
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SourceError(f"{name} is UTF-16; convert it with iconv -f UTF-16 -t UTF-8")
 
 
 class Decompressed(io.RawIOBase):

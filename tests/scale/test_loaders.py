@@ -233,3 +233,12 @@ def test_records_of_files_are_deduplicated(tmp_path, kind):
     assert (seen.kept, seen.numbers) == ([rows[0], rows[1], rows[3]], [0, 1, 3])
     with pytest.raises(ShardError, match=r"loader=scale\.lines"):
         build(["a.txt"], partial(Deduplicator, 0.9), loader=records)
+
+
+@pytest.mark.parametrize("loader", [lines, records, rows])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_utf16_is_refused_with_the_way_out(tmp_path, loader, pack):
+    (tmp_path / "a.jsonl").write_bytes(pack('{"key": [1, 0]}\n'.encode("utf-16")))
+    blank = LogParser if loader is lines else partial(Deduplicator, 0.9)
+    with pytest.raises(ShardError, match=r"a\.jsonl is UTF-16.*iconv"):
+        build(tmp_path, make if loader is rows else blank, loader=loader)

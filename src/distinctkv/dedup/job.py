@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 from collections import Counter
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from io import BufferedReader
 from typing import Any, cast
 
-from ..compression import DamagedFileError
+from ..compression import DamagedFileError, check_not_utf16
 from . import formats
 from .deduplicator import Decision, Deduplicator
 from .formats import Batch, Csv, Format, FormatError, Parquet, Text
@@ -138,8 +137,7 @@ class Job:
             self._file = file
             try:
                 head = file.peek()
-                if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                    raise FormatError(f"{name} is UTF-16; convert it with iconv -f UTF-16 -t UTF-8")
+                check_not_utf16(head, name)
                 lines = formats.iterate_lines(file, self._stop)
                 if self._format is None and head.strip():
                     if (form := formats.detect(path, head, self._given_field)) == "parquet":

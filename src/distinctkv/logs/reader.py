@@ -14,7 +14,7 @@ from hashlib import sha256
 from time import sleep
 from typing import NamedTuple, cast
 
-from ..compression import Decompressed, SourceError
+from ..compression import Decompressed, SourceError, check_not_utf16
 
 HEAD = 1024  # bytes at the start of a text, and before a position, by which it is recognised
 CHUNK = 1 << 20  # bytes of text read at once
@@ -151,8 +151,7 @@ class TextFile:
             self.compressed = self._text.compression is not None
             if self.regular:
                 self.head = self._ahead = self._fill(HEAD)
-            if self.head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise SourceError("it is UTF-16; convert it with iconv -f UTF-16 -t UTF-8")
+            check_not_utf16(self.head, "it")
         except (SourceError, ImportError) as error:
             _close(path, raw)
             raise SourceError(f"cannot read {self.name}: {error}") from error

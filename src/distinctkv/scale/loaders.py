@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compression import check_not_utf16
 from ..dedup import formats
 from ..extras import install
 
@@ -91,9 +92,8 @@ def records(part: Any, shard: Any) -> None:  # noqa: ANN401
         for batch in _parquet_batches(place):
             part.add_many(batch.to_pylist())
         return
-    with _open(place) as file:
-        for some in formats.json_objects(formats.iterate_lines(file), place):
-            part.add_many([record for _, record in some])
+    for some in formats.json_objects(_text_lines(place), place):
+        part.add_many([record for _, record in some])
 
 
 def lines(part: Any, shard: Any) -> None:  # noqa: ANN401
@@ -101,13 +101,19 @@ def lines(part: Any, shard: Any) -> None:  # noqa: ANN401
     if not isinstance(shard, str | os.PathLike):
         part.add_many(shard)
         return
-    with _open(os.fspath(shard)) as file:
-        for some in formats.iterate_lines(file):
-            part.add_many([line.rstrip(b"\r") for line in some])
+    for some in _text_lines(os.fspath(shard)):
+        part.add_many([line.rstrip(b"\r") for line in some])
 
 
 def _format(place: str) -> str:
     return "npy" if place.endswith(".npy") else formats.detect(place, b"", None)
+
+
+def _text_lines(place: str) -> Iterator[list[bytes]]:
+    """Lines of a file or URL without newlines; raises for UTF-16."""
+    with _open(place) as file:
+        check_not_utf16(file.peek(), place)
+        yield from formats.iterate_lines(file)
 
 
 def _open(place: str) -> BufferedReader:
@@ -204,15 +210,14 @@ def _column_array(column: Any, name: str, start: int) -> NDArray[Any]:  # noqa: 
 
 
 def _json_rows(place: str, key: str, value: str | None) -> Iterator[Rows]:
-    with _open(place) as file:
-        for some in formats.json_objects(formats.iterate_lines(file), place):
-            if not some:
-                continue
-            keys = _field_array(some, key, place)
-            if keys.ndim != 2:
-                number, first = some[0]
-                raise ValueError(_no_keys(f"{place}, line {number}: the field {key!r}", first[key]))
-            yield keys, None if value is None else _field_array(some, value, place)
+    for some in formats.json_objects(_text_lines(place), place):
+        if not some:
+            continue
+        keys = _field_array(some, key, place)
+        if keys.ndim != 2:
+            number, first = some[0]
+            raise ValueError(_no_keys(f"{place}, line {number}: the field {key!r}", first[key]))
+        yield keys, None if value is None else _field_array(some, value, place)
 
 
 def _field_array(some: list[tuple[int, Any]], name: str, place: str) -> NDArray[Any]:
