@@ -134,6 +134,71 @@ def test_a_file_is_recognised_after_it_was_compressed(log, tmp_path):
     assert before + read(archive, positions=positions)[0] == LINES
 
 
+def test_a_copy_is_recognised(log, tmp_path):
+    before, positions = stopped_after(log, 2)
+    copy = tmp_path / "copy.log"
+    copy.write_bytes(TEXT)
+    assert before + read(copy, positions=positions)[0] == LINES
+    moved = [one._replace(device=one.device + 1) for one in positions]
+    assert before + read(log, positions=moved)[0] == LINES
+
+
+def test_a_log_that_was_copied_and_truncated_is_read_once(log, tmp_path):
+    before, positions = stopped_after(log, 2)
+    (tmp_path / "app.log.1").write_bytes(TEXT)
+    log.write_bytes(TEXT[:2000] + b"\nnew\n")  # the same first KiB
+    lines, source = read(tmp_path / "app.log.1", log, positions=positions)
+    new = [*TEXT[:2000].decode().split("\n"), "new"]
+    assert before + lines == [*LINES, *new]
+    assert read(tmp_path / "app.log.1", log, positions=source.positions)[0] == []
+
+
+def test_an_archive_is_recognised_after_it_was_unpacked(log, tmp_path):
+    archive = tmp_path / "app.log.gz"
+    archive.write_bytes(gzip.compress(TEXT))
+    before, positions = stopped_after(archive, 2)
+    assert before + read(log, positions=positions)[0] == LINES
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_files_that_begin_alike_are_told_apart(tmp_path, pack):
+    texts = [TEXT[:2000] + b"\n" + name * 500 for name in (b"one\n", b"two\n", b"six\n")]
+    logs = [tmp_path / f"{number}.log" for number in range(3)]
+    copies = [tmp_path / f"{number}.copy" for number in range(3)]
+    for path, copy, text in zip(logs, copies, texts, strict=True):
+        path.write_bytes(text)
+        copy.write_bytes(pack(text))
+    positions = read(*logs)[1].positions
+    for order in (copies, copies[::-1]):
+        assert read(*order, positions=positions)[0] == []
+
+
+def test_many_archives_that_begin_alike_are_unpacked_twice_at_most(tmp_path, monkeypatch):
+    positions = []
+    for number in range(9):
+        path = tmp_path / f"{number}.log"
+        path.write_bytes(TEXT[: 2000 * (number + 2)] + b"\n%d\n" % number)
+        positions += read(path)[1].positions
+    opened = []
+    begin = reader.TextFile.__init__
+    monkeypatch.setattr(
+        reader.TextFile, "__init__", lambda *given: opened.append(given) or begin(*given)
+    )
+    new = tmp_path / "new.gz"
+    new.write_bytes(gzip.compress(TEXT))
+    assert read(new, positions=positions)[0] == LINES
+    assert len(opened) == 2
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_the_longest_text_that_was_read_is_not_read_again(log, tmp_path, pack):
+    (tmp_path / "part.log").write_bytes(TEXT[: TEXT.index(b"\n", 3000) + 1])
+    positions = read(log, tmp_path / "part.log")[1].positions
+    copy = tmp_path / "copy"
+    copy.write_bytes(pack(TEXT))
+    assert read(copy, positions=positions)[0] == []
+
+
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_file_that_only_begins_alike_is_read_from_its_start(log, tmp_path, pack):
     positions = read(log)[1].positions
@@ -183,6 +248,22 @@ def test_lines_that_begin_before_the_baseline_are_known(log, size, n_known):
     source.baseline = file.end_position()._replace(offset=size)
     file.close()
     assert sum(chunk.n_known for chunk in source) == n_known
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_baseline_is_that_of_its_file(log, tmp_path, resumed):
+    """Another file that begins alike has it only if it was resumed, so that its tail fits too."""
+    positions = stopped_after(log, 2)[1]
+    file = reader.TextFile(str(log))
+    baseline = file.end_position()
+    file.close()
+    copy = tmp_path / "copy.log"
+    copy.write_bytes(TEXT)
+    source = LineSource([str(copy)], positions=positions if resumed else ())
+    source.baseline = baseline
+    chunks = [*source]
+    n_lines = sum(len(chunk.lines) for chunk in chunks)
+    assert sum(chunk.n_known for chunk in chunks) == (n_lines if resumed else 0)
 
 
 def test_a_byte_order_mark_is_no_text(log):

@@ -48,10 +48,13 @@ class Position(NamedTuple):
         return one
 
     def may_fit(self, file: TextFile) -> bool:
-        """Whether the file is the same by inode and head, or by head if it was compressed since."""
-        known = (self.device, self.inode) == (file.device, file.inode)
-        known = known or (file.compressed and self.head_size == HEAD)
+        """Whether the file begins alike; a copy needs a full head, then the tail decides."""
+        known = self.has_inode_of(file) or self.head_size == HEAD
         return known and _digest(file.head[: self.head_size]) == self.head
+
+    def has_inode_of(self, file: TextFile) -> bool:
+        """Whether it was read from this inode, of which the content may have changed."""
+        return (self.device, self.inode) == (file.device, file.inode)
 
 
 @dataclass
@@ -196,9 +199,13 @@ class TextFile:
         return data
 
     def seek(self, position: Position) -> bool:
-        """Go to a position; False if other bytes are before it, and the file is to be reopened."""
+        """Go to a position; False if other bytes are before it, and the file is to be reopened.
+
+        A compressed file goes forward only.
+        """
         if not self.compressed:
-            self._ahead, self.offset = b"", max(0, position.offset - HEAD)
+            self._ahead, self._recent = b"", b""
+            self.offset = max(0, position.offset - HEAD)
             self._raw.seek(self.offset)
         while self.offset < position.offset:
             if not self.read(min(position.offset - self.offset, CHUNK)):
@@ -348,16 +355,23 @@ class LineSource:
                 sleep(POLL)
 
     def _resumed(self, file: TextFile) -> TextFile:
-        """The file at its last position, which is removed from the table; or at its start."""
+        """The file at its last position, which is removed from the table; or at its start.
+
+        Several files may begin alike, so the tails of all positions that may fit are compared, in
+        one pass. Those of the file's own inode go first, then those after the most text.
+        """
         fitting = [one for one in self._resumable if file.regular and one.may_fit(file)]
-        fitting.sort(key=lambda one: (one.device, one.inode) == (file.device, file.inode))
-        if not fitting:
-            return file
-        if file.seek(fitting[-1]):
-            self._resumable.remove(fitting[-1])
-            return file
-        file.close()
-        return TextFile(file.path)
+        fitting.sort(key=lambda one: one.offset)
+        matching = [one for one in fitting if file.seek(one)]
+        best = max(matching, key=lambda one: (one.has_inode_of(file), one.offset), default=None)
+        if best is not None:
+            self._resumable.remove(best)
+        if best != (fitting[-1] if fitting else None):
+            file.close()
+            file = TextFile(file.path)
+            if best is not None:
+                file.seek(best)
+        return file
 
     def _read(self, file: TextFile) -> Generator[Chunk, None, bool]:
         """The chunks of a file; whether another file replaced it."""
@@ -377,7 +391,7 @@ class LineSource:
         follow, rotated = self._follow and file.regular, False
         if follow and file.compressed:
             raise SourceError(f"{file.name} is compressed; only plain text can be followed")
-        known = self.baseline.offset if self.baseline and self.baseline.may_fit(file) else 0
+        known = self._known_size(file)
         splitter = LineSplitter(self.counts)
         while True:
             if follow and not rotated and file.overwritten():
@@ -403,6 +417,13 @@ class LineSource:
             file.end_line()
             yield _chunk(splitter.end(), b"", 0, begun_before)
         return rotated
+
+    def _known_size(self, file: TextFile) -> int:
+        """Bytes before the baseline, which has no tail: another inode must have been resumed."""
+        baseline = self.baseline
+        if baseline is None or not baseline.may_fit(file):
+            return 0
+        return baseline.offset if baseline.has_inode_of(file) or file.offset else 0
 
     def _next(self, file: TextFile, follow: bool) -> bytes | None:
         """The next bytes; none at the end; None if a pipe has nothing to read yet."""
