@@ -121,6 +121,7 @@ CHOICES = {
     "the field text": (jsonl([{"text": "a", "body": "b"}]), "'text'"),
     "the only field with a text": (jsonl([{"id": 1, "body": "b", "v": [1]}]), "'body'"),
     "the column text": ("id,text\n1,a\n", "'text'"),
+    "the only column": ("body\na\n", "'body'"),
 }
 
 
@@ -208,6 +209,7 @@ def test_no_bytes_stop_it(content, form):
 REFUSED = {
     "a field that no record has": ((), "{'id': 1}\n", "not JSON"),
     "an array": ((), json.dumps(ROWS), "jq -c '.[]'"),
+    "records without a text": ((), jsonl([{"id": 1}, {"id": 2}]), "--field"),
     "a field of numbers": (("--field", "id"), jsonl(ROWS), "the field 'id' is int"),
     "another field": (("--field", "txet"), jsonl(ROWS), "it has 'id', 'text'"),
     "no column": (("--format", "csv", "--field", "x"), "a,b\n", "no column 'x'"),

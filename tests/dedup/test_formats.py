@@ -48,6 +48,7 @@ STRAY = {
         ["one\u2028door", "a\x0bb\x1cc\x85d"],
     ),
     "empty": (b"1,\n\n,\n2,c", ["", "", "c"]),
+    "a bare carriage return": (b"1,one\rdoor\r\n2,c\r", ["one door", "c"]),
 }
 
 
@@ -56,6 +57,29 @@ def test_rows_as_people_write_them(content, cells):
     found = read(Csv("b"), b"a,b\n" + content)
     assert [one.content for one in found] == cells
     assert b"\n".join(one.raw for one in found) == content.replace(b"\n\n", b"\n")
+
+
+HEADERS = {
+    "one column": (b"text\none\ntwo", "text", ["one", "two"]),
+    "one column of another name": (b'body\r\n"one, two"\r\n', "body", ["one, two"]),
+    "one column and a comma without quotes": (b"text\none, two", "text", ["one, two"]),
+    "more commas than semicolons": (b"id;text;a, b, c\n1;one;x", "text", ["one"]),
+    "a comma in another name": (b"a, b;text\n1;one", "text", ["one"]),
+}
+
+
+@pytest.mark.parametrize(("content", "field", "cells"), HEADERS.values(), ids=HEADERS)
+@pytest.mark.parametrize("is_given", [False, True])
+def test_the_separator_is_the_one_that_yields_the_column(content, field, cells, is_given):
+    form = Csv(field if is_given else None)
+    assert [one.content for one in read(form, content)] == cells
+    assert form.field == field
+
+
+@pytest.mark.parametrize("header", [b"", b"id,body", b"a;b;c, d"])
+def test_a_header_without_a_column_to_choose_is_refused(header):
+    with pytest.raises(FormatError, match="--field"):
+        read(Csv(None), header + b"\n1,2\n")
 
 
 def test_rows_that_lack_the_column_are_rejected_and_lines_are_counted_over_rows():
@@ -71,6 +95,26 @@ def test_rows_that_lack_the_column_are_rejected_and_lines_are_counted_over_rows(
 def test_cells_that_are_not_utf8_are_told_apart():
     one, other = read(Csv("b"), "a,b\n1,größer\n2,gräßer\n".encode("latin-1"))
     assert one.content != other.content
+
+
+CHOICES = {
+    "text that is null at first": (
+        b'{"text": null, "title": "t"}\n{"text": "a", "title": "t"}\n',
+        ("text", [None, "a"]),
+    ),
+    "text of numbers": (b'{"text": [1, 2], "title": "t"}\n', ("text", [[1, 2]])),
+    "no text at first": (
+        b'{"id": 1, "body": null}\n{}\n{"id": 2, "body": "b"}\n',
+        ("body", [None, None, "b"]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "chosen"), CHOICES.values(), ids=CHOICES)
+def test_a_field_is_not_chosen_by_a_record_that_lacks_its_text(content, chosen):
+    form = JsonLines(None)
+    assert [one.content for one in read(form, content)] == chosen[1]
+    assert form.field == chosen[0]
 
 
 def test_a_field_is_chosen_from_the_first_object():

@@ -27,6 +27,7 @@ ROWS = 1 << 14  # rows of Parquet read at a time
 WAIT = 0.2  # seconds between two looks at `stop` while a pipe is silent
 LONGEST_CELL = 1 << 20  # characters; a quote of CSV that is not closed within them is a character
 SEPARATORS = ",\t;|"
+NO_SEPARATOR = "\x1f"  # of a table of one column: its texts may have commas
 FORMATS = ("text", "jsonl", "csv", "parquet")
 SUFFIXES = {
     ".jsonl": "jsonl",
@@ -97,8 +98,10 @@ class JsonLines(Text):
             hint = "; jq -c '.[]' makes lines of an array" if isinstance(found, list) else ""
             return Record(line, None, number, problem + hint)
         if self.field is None:
-            texts = [name for name, value in found.items() if isinstance(value, str)]
-            self.field = choose_field(texts, [*found], file)
+            self.field = _choose_json_field(found, file)
+        if self.field is None:
+            problem = f"no field holds a text; it has {field_names(found)}; name one with --field"
+            return Record(line, None, number, problem)
         value = found.get(self.field)
         if isinstance(value, str | list):
             return Record(line, value, number)
@@ -139,7 +142,9 @@ class Csv:
                 break
             except csv.Error:
                 source.keep_first()
-                cells, why = _cells(source.lines[0], separator)
+                # csv rejects a carriage return inside a cell without quotes
+                line = source.lines[0].removesuffix(b"\r").replace(b"\r", b" ")
+                cells, why = _cells(line, separator)
             n_lines, raw = len(source.lines), source.take()
             if cells or why:
                 records.append(_row(raw, cells, column, number, why))
@@ -157,10 +162,12 @@ class Csv:
                 f"{_decode(self._header)[:200]!r}; run dedup on each of them"
             )
         self._header = header
-        for separator in SEPARATORS:
-            columns, _ = _cells(header, separator)
-            if self.field is None and len(columns) > 1:
-                self.field = choose_field(columns, columns, file)
+        columns_by_separator = {one: _cells(header, one)[0] for one in SEPARATORS}
+        if self.field is None:
+            self.field = _choose_csv_field([*columns_by_separator.values()], file)
+        for separator, columns in columns_by_separator.items():
+            if columns == [self.field]:
+                return NO_SEPARATOR, 0
             if self.field in columns:
                 if columns.count(self.field) > 1:
                     raise FormatError(f"{file}: two columns are named {self.field!r}; rename one")
@@ -259,6 +266,22 @@ def choose_field(texts: Sequence[str], fields: Sequence[str], file: str) -> str:
             "compare with --field, or compare whole lines with --format text"
         )
     return texts[0]
+
+
+def _choose_json_field(found: dict[str, Any], file: str) -> str | None:
+    """The field to compare, from one record; None if the record holds no text."""
+    if "text" in found:  # also if it is null here
+        return "text"
+    texts = [name for name, value in found.items() if isinstance(value, str)]
+    return choose_field(texts, [*found], file) if texts else None
+
+
+def _choose_csv_field(tables: Sequence[list[str]], file: str) -> str:
+    """The column to compare, from the columns that each separator yields."""
+    if any("text" in columns for columns in tables):
+        return "text"
+    columns = max(tables, key=len)
+    return choose_field(columns, columns, file)
 
 
 def open_input(path: str, stop: Callable[[], bool] = lambda: False) -> io.BufferedReader:
