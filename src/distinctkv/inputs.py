@@ -102,7 +102,7 @@ def faults(rows: NDArray[Any], metric: Metric) -> Bools:
 
 def value_faults(values: NDArray[Any], stored: type[np.generic]) -> Bools:
     """Which rows of values are not finite in the type they are stored in, or in sums of it."""
-    if values.dtype.kind in "iub":
+    if values.dtype.kind in "iub" or values.size == 0:
         return np.zeros(len(values), bool)
     most = LARGEST_SUMMED if stored is np.float64 else np.finfo(np.float32).max
     bad = np.zeros(len(values), bool)

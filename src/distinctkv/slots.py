@@ -238,13 +238,14 @@ class Slots:
         columns, opened, before = decision.columns, decision.opened, self.n
         number = np.cumsum(opened) - 1
         fresh = columns >= before
+        old, joined = ~fresh, number[columns[fresh] - before]
         ids = np.empty(len(columns), np.int64)
-        ids[~fresh] = self.columns["ids"][columns[~fresh]]
-        ids[fresh] = self.n_opened + number[columns[fresh] - before]
+        ids[old] = self.columns["ids"][columns[old]]
+        ids[fresh] = self.n_opened + joined
         openers, rows = np.flatnonzero(opened), columns.copy()
         order = None
         if decision.alive is None:
-            rows[fresh] = before + number[columns[fresh] - before]
+            rows[fresh] = before + joined
         else:
             openers = openers[decision.alive[before + openers]]
             kept = _fill_holes(decision.alive[:before])
@@ -254,9 +255,10 @@ class Slots:
             rows = place[columns]
             if len(kept) < before:
                 self.take(kept)
-        start = self.n
-        self.append(keys[openers], times[openers], None if values is None else values[openers])
-        self["ids"][start:] = self.n_opened + number[openers]
+        if len(openers):
+            start = self.n
+            self.append(keys[openers], times[openers], None if values is None else values[openers])
+            self["ids"][start:] = self.n_opened + number[openers]
         self._merge(rows, values, times, use_weights)
         if decision.moved is not None:
             if order is None:
@@ -265,7 +267,7 @@ class Slots:
             self.update_max_norm(keys)
         if decision.alive is not None:
             self.compact()
-        self.n_opened += int(opened.sum())
+        self.n_opened += int(np.count_nonzero(opened))
         self.tokens += len(columns)
         self.use_weight = float(use_weights[-1])
         self.temperature = decision.temperature
@@ -277,8 +279,9 @@ class Slots:
         if first > MAX_USE_WEIGHT:
             first /= MAX_USE_WEIGHT
             self["usage"][:] /= MAX_USE_WEIGHT
-        with np.errstate(over="ignore"):
-            weights = np.multiply.accumulate(np.r_[first, np.full(n - 1, growth)])
+        factors = np.full(n, growth)
+        factors[0] = first
+        weights = np.multiply.accumulate(factors)
         return weights[weights <= MAX_USE_WEIGHT]
 
     def _merge(

@@ -118,7 +118,8 @@ def _for_next_chunk(slots: Slots, concentration: Concentration, engine: Engine) 
 
 def _own_novelty(slots: Slots, keys: Keys, columns: Ints) -> Floats:
     """Novelty of each token to the key of its slot, as it was before the chunk."""
-    own, new = keys.copy(), columns >= slots.n
-    own[~new] = slots["keys"][columns[~new]]
+    own, new = np.empty_like(keys), columns >= slots.n
+    old = ~new
+    own[old] = slots["keys"][columns[old]]
     own[new] = keys[columns[new] - slots.n]
     return paired_novelty(keys, own, slots.metric)

@@ -224,7 +224,7 @@ def exact(slots: Slots, bounds: ScoreBounds, token: int, leaders: Ints) -> tuple
 def update_temperature(temperature: float, opened: Bools, rate: float) -> float:
     """The temperature after these tokens (paper, eq. 4)."""
     openers = np.flatnonzero(opened)
-    if len(openers) * 16 > len(opened):
+    if len(openers) * 16 > len(opened) or len(opened) <= FEW:
         for one in opened.tolist():
             temperature = (1 - rate) * temperature + rate * one
         return temperature
@@ -246,6 +246,8 @@ def _novel(slots: Slots, bounds: ScoreBounds, match: Match, certified: Bools) ->
     """Which tokens are novel to the slots that were there before the chunk."""
     novel = match.score < bounds.novel_below
     tokens = np.flatnonzero(~certified)
+    if len(tokens) == 0:
+        return novel
     gap = match.score[tokens] - bounds.novel_below[tokens]
     edge, equal = np.abs(gap) <= bounds.error[tokens], tied(bounds, match, tokens)
     alone = tokens[edge & ~equal]
