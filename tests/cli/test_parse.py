@@ -243,6 +243,22 @@ def test_the_summary_counts_what_is_printed(command):
     assert f"templates: {len(counts(parse(content=MANY)))}\n" in answer.stderr
 
 
+@pytest.mark.parametrize("command", [["parse"], ["watch", "--no-follow", "--alert"]])
+def test_the_rate_does_not_count_imports_and_set_up(doors, monkeypatch, command):
+    module = sys.modules[f"distinctkv.cli.{command[0]}"]
+    now, begin = [0.0], module.open_job
+
+    def slow(*given, **options):
+        now[0] += 100
+        return begin(*given, **options)
+
+    monkeypatch.setattr(module, "open_job", slow)
+    ticks = iter(range(1000))
+    monkeypatch.setattr(module, "perf_counter", lambda: now[0] + next(ticks))
+    answer = CliRunner().invoke(main, [*command, str(doors)])
+    assert "lines: 20 in 1.0 s (20 lines/s)" in answer.stderr
+
+
 def test_the_state_is_a_parser(doors, state):
     parse(doors, "--state", state)
     assert LogParser.load(state).match("door 77 opened").id == 0

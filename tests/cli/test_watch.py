@@ -160,6 +160,18 @@ def test_a_baseline_survives_a_kill(path, tmp_path, saves):
     assert [(row["template"], row["number"]) for row in rows] == [("bell rang", 305)]
 
 
+@pytest.mark.parametrize("saves", [1, 2, 4])
+def test_a_kill_after_a_save_loses_no_alert(path, tmp_path, saves):
+    path.write_text(LINES + more(300))
+    given = ["watch", "--no-follow", path, "--state", tmp_path / "app.state"]
+    given += ["--header", r"\S+ \S+ \w+ "]
+    killed = run(*given, before=KILLED.format(saves=saves))
+    assert killed.returncode == 9
+    rows = objects(killed.stdout) + objects(run(*given).stdout)
+    wanted = objects(run(*given[:3], *given[5:]).stdout)
+    assert [row["number"] for row in rows] == [row["number"] for row in wanted]
+
+
 BASELINES = {  # what is there when the baseline is taken, what is there later, alerts then
     "an empty file": ("", LINES, [1, 4]),
     "a longer file": (LINES, LINES + "2024-05-01 10:02:00 INFO bell rang\n", [5]),

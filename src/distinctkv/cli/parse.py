@@ -114,10 +114,10 @@ def command(
         raise click.UsageError("--json and --csv exclude each other; choose one")
     if follow and len(files) > 1:
         raise click.UsageError(f"only one file can be followed, got {len(files)}")
-    start = perf_counter()
     paths = input_paths(files)
     with Stop() as stop, standard_output(), file_errors(), lock_state(state):
         job = open_job(paths, header, state, budget, gain, follow=follow, stop=stop, chunk=CHUNK)
+        start = perf_counter()
         before = job.parser.seen
         with serve_metrics(job, metrics) as publish, progress("parse", total_size(paths)) as update:
             for batch in job:

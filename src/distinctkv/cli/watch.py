@@ -57,12 +57,12 @@ def command(
     """
     if report and not report.parent.is_dir():
         raise click.BadParameter(f"there is no folder {report.parent}", param_hint="--report")
-    start = perf_counter()
     paths = input_paths([file] if file else [])
     if baseline and not os.path.isfile(paths[0]):
         raise click.BadParameter("needs a regular file", param_hint="--baseline")
     with Stop() as stop, standard_output(), file_errors(), lock_state(state):
         job = open_job(paths, header, state, budget, gain, follow=follow, stop=stop, chunk=CHUNK)
+        start = perf_counter()
         before, due = job.parser.seen, monotonic() + REPORT
         view = live_view(job) if sys.stdout.isatty() and not alert else alert_lines()
         with serve_metrics(job, metrics) as publish, view as show:

@@ -145,8 +145,9 @@ class Job:
     """The batches of some files, parsed in order, with a state to resume from.
 
     The state is the parser's snapshot; the parser's note says how far each file was read. It is
-    written atomically, between batches: after a kill no line is lost and none counts twice. A last
-    line without a newline may be half written, so it is parsed after the last save.
+    written atomically, when the next batch is asked for: after a kill no line is lost and none
+    counts twice, and the alerts of every saved line were taken. A last line without a newline may
+    be half written, so it is parsed after the last save.
     """
 
     def __init__(
@@ -205,6 +206,7 @@ class Job:
             n_known += chunk.n_known
             if not self._detecting or self._enough(pending, monotonic() - since):
                 yield self._batch(Chunk(pending, n_known))
+                self._save_if_due()
                 pending, n_known = [], 0
             if self._stop():
                 break
@@ -217,7 +219,7 @@ class Job:
 
     def parse(self, batch: Batch) -> None:
         """Give a batch to the parser."""
-        self._parsed(batch, self.parser.add_many(batch.messages).tolist())
+        self._note_times(batch, self.parser.add_many(batch.messages).tolist())
 
     def alerts(self, batch: Batch) -> Iterator[Alert]:
         """Give a batch to the parser line by line; the lines after the baseline that open one."""
@@ -235,7 +237,7 @@ class Job:
                     batch.start + place + 1,
                     batch.lines[place],
                 )
-        self._parsed(batch, ids)
+        self._note_times(batch, ids)
 
     def templates(self) -> list[TemplateRow]:
         """The template table, the most frequent first."""
@@ -322,10 +324,12 @@ class Job:
         self.without_header += times.count(None)
         return Batch(start, lines, messages, times if header.has_time else [], chunk.n_known)
 
-    def _parsed(self, batch: Batch, ids: Sequence[int]) -> None:
-        """Note the times of a batch; save if it is time."""
+    def _note_times(self, batch: Batch, ids: Sequence[int]) -> None:
         if batch.times:
             self.times.note(batch.start, ids, batch.times)
+
+    def _save_if_due(self) -> None:
+        """Save after many lines, or after some time where lines come slowly."""
         new = self.parser.seen - self._saved
         due = new >= max(LINES, LINES_PER_SLOT * self.parser.n_variants)
         slow = self.source.live and monotonic() - self._saved_at > PAUSE
