@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from math import inf
 
 import numpy as np
@@ -74,6 +75,21 @@ def test_a_failed_save_leaves_the_old_snapshot(path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         Cache().save(path)
     assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_a_file_is_replaced_once_the_block_ends_without_an_error(path):
+    path.chmod(0o600)
+    with snapshot.replacing(path) as one, snapshot.replacing(path) as other:
+        one.write(b"one")
+        other.write(b"other")
+        assert len({path.name, *(file.name for file in path.parent.iterdir())}) == 3
+    assert path.read_bytes() == b"one"
+    assert path.stat().st_mode & 0o777 == 0o600
+    with suppress(KeyboardInterrupt), snapshot.replacing(path) as file:
+        file.write(b"two")
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"one"
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 

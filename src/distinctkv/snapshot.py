@@ -9,16 +9,17 @@ import json
 import os
 import stat
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 VERSION = "1"
+DAY = 86_400  # seconds
 HUGE = (MemoryError, RecursionError)  # raised for a header that claims absurd sizes
 
 
@@ -82,9 +83,17 @@ def load(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, NDArray[Any
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Replace a file atomically: temporary file, fsync, rename, fsync of the folder.
+    """Replace a file atomically by one with this content, as `replacing` does."""
+    with replacing(path) as file:
+        file.write(content)
 
-    The target of a symbolic link is replaced, not the link. Permissions are kept.
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A new file that replaces `path` atomically once the block ends; an error leaves the old one.
+
+    Temporary file, fsync, rename, fsync of the folder. The target of a symbolic link is replaced,
+    not the link. Permissions are kept.
     """
     path = _target(path)
     part = path.with_name(f".{path.name}.{token_hex(8)}.part")
@@ -92,7 +101,7 @@ def replace(path: Path, content: bytes) -> None:
         with part.open("xb") as file:
             with suppress(OSError):  # no file yet
                 part.chmod(stat.S_IMODE(path.stat().st_mode))
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
@@ -135,10 +144,10 @@ def _target(path: Path) -> Path:
 
 
 def _sweep(path: Path) -> None:
-    """Remove temporary files of saves that were killed more than an hour ago."""
+    """Remove temporary files to which nothing was written for a day: their writer was killed."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError):
-            if time.time() - part.stat().st_mtime > 3600:
+            if time.time() - part.stat().st_mtime > DAY:
                 part.unlink()
 
 

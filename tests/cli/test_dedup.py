@@ -355,6 +355,55 @@ def test_ctrl_c_keeps_what_was_read(tmp_path):
     assert Deduplicator.load(state).kept == ["one door", "another gate"]
 
 
+def stop_early(tmp_path, *options):
+    """Send SIGINT to a run that has read one line; the run reads a named pipe."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    process = start("dedup", fifo, "--explain", *options)
+    with fifo.open("w") as pipe:
+        pipe.write("one door\none door\n")
+        pipe.flush()
+        process.stderr.readline()  # the second record is a duplicate
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    return told.decode()
+
+
+def test_a_stopped_run_without_a_state_keeps_the_old_output(tmp_path, out):
+    told = stop_early(tmp_path, "-o", out)
+    assert out.read_text() == "what was there"
+    assert f"{out} was not written" in told
+    assert {file.name for file in tmp_path.iterdir()} == {"out", "fifo"}
+
+
+def test_a_stopped_run_with_a_state_writes_what_it_read(tmp_path):
+    told = stop_early(tmp_path, "-o", tmp_path / "new", "--state", tmp_path / "state")
+    assert (tmp_path / "new").read_text() == "one door\n"
+    assert Deduplicator.load(tmp_path / "state").kept == ["one door"]
+    assert "not written" not in told
+
+
+def test_a_damaged_input_without_a_state_keeps_the_old_output(tmp_path, out):
+    path = tmp_path / "rows.jsonl.gz"
+    path.write_bytes(PACKED["gzip"](jsonl(ROWS[:2]).encode())[:-8])
+    answer = dedup(path, "-o", out)
+    assert (answer.exit_code, out.read_text()) == (1, "what was there")
+    assert f"{out} was not written" in answer.stderr
+    new = tmp_path / "new"
+    assert dedup(path, "-o", new, "--state", tmp_path / "state").exit_code == 1
+    assert new.read_text() == jsonl(ROWS[:2])
+
+
+def test_a_private_output_stays_private_and_has_a_temporary_name_of_its_own(rows, out):
+    other = out.with_name(f".{out.name}.part")  # of somebody else
+    other.write_text("in use")
+    out.chmod(0o600)
+    assert dedup(rows, "--similarity", 0.7, "-o", out).exit_code == 0
+    assert (out.read_text(), out.stat().st_mode & 0o777) == (jsonl(KEPT), 0o600)
+    assert other.read_text() == "in use"
+
+
 def test_a_pipe_to_which_nobody_writes_can_be_left(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from math import isnan
 from pathlib import Path
 from time import perf_counter
@@ -61,7 +61,8 @@ SHOWN = 500  # characters of a text in an explanation
     "--output",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="PATH",
-    help="Write the kept records to this file once all is read. [default: standard output]",
+    help="Write the kept records to this file once all is read (with --state also after Ctrl-C or "
+    "a damaged input). [default: standard output]",
 )
 @click.option(
     "--format",
@@ -110,7 +111,9 @@ def command(
         tally = job.tally
         if job.schema is not None and output is None:
             raise click.BadParameter("is needed for Parquet: name a file", param_hint="--output")
-        with _open_output(output, job) as out, _progress(paths) as update:
+        # A state and its output together hold what was read; without a state, all or nothing.
+        complete = (lambda: True) if state else (lambda: not (stop() or job.damages))
+        with _open_output(output, job, complete) as out, _progress(paths) as update:
             for batch, decisions in job:
                 if field is None and job.field is not None:
                     field = job.field
@@ -184,8 +187,10 @@ def _save(seen: Deduplicator, state: Path) -> None:
 
 
 @contextmanager
-def _open_output(output: Path | None, job: Job) -> Iterator[LineOutput | ParquetOutput]:
-    """Where kept records are written; a file is replaced when all of it is written."""
+def _open_output(
+    output: Path | None, job: Job, is_complete: Callable[[], bool]
+) -> Iterator[LineOutput | ParquetOutput]:
+    """Where kept records are written; a file is replaced at the end if the output is complete."""
     from ..dedup.formats import LineOutput, ParquetOutput
 
     if output is None:
@@ -194,7 +199,7 @@ def _open_output(output: Path | None, job: Job) -> Iterator[LineOutput | Parquet
         out.close()
         return
     try:
-        with _replace(output) as file:
+        with _open_file(output, is_complete) as file:
             writer = LineOutput(file) if job.schema is None else ParquetOutput(file, job.schema)
             yield writer
             writer.close()
@@ -203,23 +208,25 @@ def _open_output(output: Path | None, job: Job) -> Iterator[LineOutput | Parquet
         raise click.ClickException(f"cannot write {output}: {reason}") from error
 
 
+class _IncompleteError(Exception):
+    """Not all records were read: the old output is kept."""
+
+
 @contextmanager
-def _replace(path: Path) -> Iterator[BinaryIO]:
-    """A new file that takes a path once it is complete; a pipe or device is written directly."""
+def _open_file(path: Path, is_complete: Callable[[], bool]) -> Iterator[BinaryIO]:
+    """A file that replaces `path` if it is complete; a pipe or device is written directly."""
+    from .. import snapshot
+
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             yield file
         return
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{target.name}.part")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with suppress(_IncompleteError), snapshot.replacing(path) as file:
+        yield file
+        if not is_complete():
+            kept = "; the file that was there is kept" if path.exists() else ""
+            click.echo(f"{path} was not written: not all records were read{kept}", err=True)
+            raise _IncompleteError
 
 
 def _explain(batch: Batch, record: Record, decision: Decision, *, several: bool) -> None:
