@@ -243,10 +243,10 @@ def test_a_trailing_partial_line_can_be_held_back(log):
 @pytest.mark.parametrize(("size", "n_known"), [(0, 0), (3, 1), (4, 1), (5, 2), (8, 2), (99, 3)])
 def test_lines_that_begin_before_the_baseline_are_known(log, size, n_known):
     log.write_bytes(b"one\ntwo\nthree\n")
-    source = LineSource([str(log)], chunk_size=6)
-    file = reader.TextFile(str(log))
-    source.baseline = file.end_position()._replace(offset=size)
-    file.close()
+    source = LineSource([str(log)])
+    source.set_baseline()
+    baseline = source.baseline._replace(offset=size)
+    source = LineSource([str(log)], chunk_size=6, baseline=baseline)
     assert sum(chunk.n_known for chunk in source) == n_known
 
 
@@ -254,13 +254,13 @@ def test_lines_that_begin_before_the_baseline_are_known(log, size, n_known):
 def test_a_baseline_is_that_of_its_file(log, tmp_path, resumed):
     """Another file that begins alike has it only if it was resumed, so that its tail fits too."""
     positions = stopped_after(log, 2)[1]
-    file = reader.TextFile(str(log))
-    baseline = file.end_position()
-    file.close()
+    source = LineSource([str(log)])
+    source.set_baseline()
+    baseline = source.baseline
     copy = tmp_path / "copy.log"
     copy.write_bytes(TEXT)
-    source = LineSource([str(copy)], positions=positions if resumed else ())
-    source.baseline = baseline
+    known = positions if resumed else ()
+    source = LineSource([str(copy)], positions=known, baseline=baseline)
     chunks = [*source]
     n_lines = sum(len(chunk.lines) for chunk in chunks)
     assert sum(chunk.n_known for chunk in chunks) == (n_lines if resumed else 0)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..snapshot import SnapshotError
 from .headers import SAMPLE, Header, detect_header, time_share
 from .parser import LogParser
-from .reader import CHUNK, Chunk, LineCounts, LineSource, Position, TextFile
+from .reader import CHUNK, Chunk, LineCounts, LineSource, Position
 
 NOTE = "distinctkv parse"  # the key of a job in the parser's note; other keys are the user's
 LINES = 50_000  # between two saves; more if there are many slots to save
@@ -183,18 +183,15 @@ class Job:
             counts=self.counts,
             chunk_size=chunk_size,
             hold_partial=state is not None,
+            baseline=baseline,
         )
-        self.source.baseline = baseline
         self._saved, self._saved_at = parser.seen, monotonic()
 
     def set_baseline(self) -> None:
         """Take the lines that are in the file now as known, and keep that in the state."""
         if self.source.baseline is not None or self.parser.seen:
             return
-        [path] = self.source.paths
-        file = TextFile(path)
-        self.source.baseline = file.end_position()
-        file.close()
+        self.source.set_baseline()
         self.save()
 
     def __iter__(self) -> Iterator[Batch]:

@@ -13,7 +13,7 @@ import re
 from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass
 from heapq import heapify, heappop, heappush
-from math import expm1, log
+from math import log
 from typing import Any, Self
 
 import numpy as np
@@ -23,7 +23,7 @@ from ..guard import UpdateGuard
 from ..policy import Concentration, check_real
 from ..slots import Ints
 from .rendering import align_text, parameters, reproduces
-from .templates import Lookup, Template, Templates, Variant, add_usage
+from .templates import Lookup, Template, Templates, Variant
 from .tokenizer import (
     CALENDAR,
     CONTEXT_WORDS,
@@ -183,7 +183,7 @@ class LogParser:
                 self._templates.merge(self._budget.adopt(variant, other._budget, self.seen))
             self._budget.merge(other._budget, self.seen, other.seen)
             self.seen += other.seen
-            self._cache.truncated += other.truncated
+            self._cache.absorb(other._cache)
             self._templates.regroup()
             self._budget.rebuild()
             self._budget.evict(self.seen)
@@ -227,7 +227,8 @@ class LogParser:
         try:
             parser = cls(Concentration(**state["concentration"]), **state["setting"])
             parser._templates.restore(tensors, state["next_id"])
-            parser.seen, parser._cache.truncated = map(int, state["counters"])
+            parser.seen, truncated = map(int, state["counters"])
+            parser._cache.restore(truncated)
             parser._budget.restore(state["budget"], parser.seen)
             parser.note = dict(state["note"])
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -303,9 +304,7 @@ class LogParser:
         """Count one more line of a variant; the variant that holds the line after eviction."""
         now = self.seen
         self.seen = now + 1
-        variant.last_seen = now
-        variant.count += 1
-        if variant.count == 1:
+        if variant.count_line(now):
             self._budget.record_opening(self.seen)
         return self._budget.use(variant, self.seen) if self._bounded else variant
 
@@ -440,6 +439,14 @@ class LineCache:
         else:
             self._store_masked(masked, variant)
 
+    def absorb(self, other: LineCache) -> None:
+        """Count the lines that another one cut; its cached variants are not taken over."""
+        self.truncated += other.truncated
+
+    def restore(self, truncated: int) -> None:
+        """Continue from a snapshot."""
+        self.truncated = truncated
+
     def read(self, line: str | bytes) -> tuple[str, Line]:
         """The text and the tokens of a line; nothing is counted."""
         text, _ = self._decode(line)
@@ -553,15 +560,9 @@ class Budget:
     def adopt(self, variant: Variant, other: Budget, lines: int) -> Variant:
         """A copy of a variant of another parser, as if its lines had come so many lines later.
 
-        Without a budget usage is not counted: then its lines are assumed to be evenly spread.
+        Without a budget usage is not counted.
         """
-        copied = variant.shifted(lines, self._decay_rate)
-        if copied.count and not other.concentration.bounded:
-            step = (copied.last_seen - copied.first_seen) / max(1, copied.count - 1)
-            decay = self._decay_rate * step  # from one line of the variant to the next
-            total = expm1(-decay * copied.count) / expm1(-decay) if decay else copied.count
-            copied.usage = (copied.last_seen + 1) * self._decay_rate + log(total)
-        return copied
+        return variant.shifted(lines, self._decay_rate, has_usage=other.concentration.bounded)
 
     def rebuild(self) -> None:
         """Build the order of eviction from all variants."""
@@ -571,7 +572,7 @@ class Budget:
 
     def use(self, variant: Variant, lines: int) -> Variant:
         """Count the last line as usage and evict; the variant that holds the line after that."""
-        variant.usage = add_usage(variant.usage, lines * self._decay_rate)
+        variant.use(lines * self._decay_rate)
         if not variant.queued:
             self._push(variant)
         return self.evict(lines, variant) or variant
@@ -620,6 +621,6 @@ class Budget:
             if len(self._order) > 2 * len(self._templates.variants) + SPARE:
                 self._order = [one for one in self._order if one[-1].template is not None]
                 heapify(self._order)
-            variant.queued = True
+            variant.enqueue()
             self._n_pushed += 1
             heappush(self._order, (variant.usage, variant.last_seen, self._n_pushed, variant))

@@ -278,6 +278,7 @@ class LineSource:
         counts: LineCounts | None = None,
         chunk_size: int = CHUNK,
         hold_partial: bool = False,
+        baseline: Position | None = None,
     ) -> None:
         if follow and len(paths) > 1:
             raise SourceError(f"only one file can be followed, got {len(paths)}")
@@ -286,7 +287,7 @@ class LineSource:
         self.damages: dict[str, str] = {}
         self.rotations = 0
         self.waiting = False  # for more lines at the end of the input
-        self.baseline: Position | None = None  # lines that begin before it are known
+        self.baseline = baseline  # lines that begin before it are known
         self._follow, self._chunk_size, self._hold_partial = follow, chunk_size, hold_partial
         self._resumable, self._finished = [*positions], list[Position]()
         self._partial: list[tuple[LineSplitter, bool]] = []  # and whether the line is known
@@ -321,6 +322,13 @@ class LineSource:
         current = [self._file.position()] if self._file and self._file.regular else []
         known = [*self._resumable, *self._finished, *current]
         return known[-max(REMEMBERED, 2 * len(self.paths)) :]
+
+    def set_baseline(self) -> None:
+        """Take the lines that are in the file now as known."""
+        [path] = self.paths
+        file = TextFile(path)
+        self.baseline = file.end_position()
+        file.close()
 
     def partial_lines(self) -> Chunk:
         """The last lines of files that do not end with a newline, once."""

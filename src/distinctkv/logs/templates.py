@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import chain
-from math import exp, inf, log1p
+from math import exp, expm1, inf, log, log1p
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -72,12 +72,38 @@ class Variant:
             collapsed.add(variant)
         return collapsed
 
-    def shifted(self, lines: int, decay_rate: float) -> Variant:
-        """A copy without template, as if its lines had come so many lines later."""
+    def shifted(self, lines: int, decay_rate: float, *, has_usage: bool) -> Variant:
+        """A copy without template, as if its lines had come so many lines later.
+
+        Without usage its lines are assumed to be evenly spread.
+        """
         copied = replace(self, template=None, queued=False, usage=self.usage + lines * decay_rate)
         copied.first_seen += lines
         copied.last_seen += lines if self.count else 0
+        if copied.count and not has_usage:
+            copied.usage = copied._even_usage(decay_rate)
         return copied
+
+    def _even_usage(self, decay_rate: float) -> float:
+        """The usage of as many lines, evenly spread from the first to the last."""
+        step = (self.last_seen - self.first_seen) / max(1, self.count - 1)
+        decay = decay_rate * step  # from one line of the variant to the next
+        total = expm1(-decay * self.count) / expm1(-decay) if decay else self.count
+        return (self.last_seen + 1) * decay_rate + log(total)
+
+    def count_line(self, now: int) -> bool:
+        """Count one more line, of this number; whether it is the first."""
+        self.last_seen = now
+        self.count += 1
+        return self.count == 1
+
+    def use(self, weight: float) -> None:
+        """Add a use, of which the weight is given as a logarithm."""
+        self.usage = add_usage(self.usage, weight)
+
+    def enqueue(self) -> None:
+        """Note that the budget has it in its order of eviction."""
+        self.queued = True
 
     def add(self, other: Variant) -> None:
         """Count the lines of another variant as well."""
