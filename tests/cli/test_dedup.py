@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv.cli import main
-from distinctkv.dedup import Deduplicator
+from distinctkv.dedup import Deduplicator, NGrams
 from tests.cli.logs import run, start
 from tests.logs.archives import PACKED
 
@@ -308,6 +308,51 @@ def test_a_state_of_another_setting_is_refused(rows, tmp_path, change):
     answer = dedup(rows, "--state", state, *change)
     assert (answer.exit_code, state.read_bytes()) == (1, before)
     assert "was made with" in answer.stderr
+
+
+@pytest.mark.parametrize("content", [jsonl([{"text": "a", "title": "b"}]), "text,title\na,b\n"])
+def test_a_state_of_another_field_is_refused(tmp_path, out, content):
+    path, state = tmp_path / ("rows.jsonl" if content.startswith("{") else "rows.csv"), out
+    path.write_text(content)
+    state.unlink()
+    assert dedup(path, "--field", "title", "--state", state).exit_code == 0
+    before = state.read_bytes()
+    for options in (("--field", "text"), (), ("--format", "text")):
+        answer = dedup(path, *options, "--state", state, "-o", tmp_path / "new")
+        assert (answer.exit_code, state.read_bytes()) == (1, before)
+        assert "--field title" in answer.stderr
+        assert not (tmp_path / "new").exists()
+    assert dedup(path, "--field", "title", "--state", state).exit_code == 0
+
+
+def test_a_state_knows_the_field_that_was_chosen_on_a_pipe(tmp_path):
+    options = ("--state", tmp_path / "state")
+    assert dedup("-", *options, content=jsonl([{"body": "a"}])).exit_code == 0
+    answer = dedup("-", *options, content=jsonl([{"text": "a"}]))
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert "--format jsonl --field body" in answer.stderr
+
+
+FOREIGN = {
+    "another rule for bad records": Deduplicator(),
+    "a field": Deduplicator(field="text", on_bad="skip"),
+    "n-grams of another size": Deduplicator(encode=NGrams(n=3), on_bad="skip"),
+    "an encoder of the user": Deduplicator(
+        encode=lambda texts: [[1.0]] * len(texts), on_bad="skip"
+    ),
+}
+
+
+@pytest.mark.parametrize("seen", FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("line", ["one", ""])
+def test_a_state_of_a_deduplicator_that_compares_otherwise_is_refused(tmp_path, seen, line):
+    seen.save(tmp_path / "state")
+    before = (tmp_path / "state").read_bytes()
+    answer = dedup("-", "--state", tmp_path / "state", content=f"{line}\n")
+    assert (answer.exit_code, answer.stdout) == (1, "")
+    assert answer.stderr.startswith("Error: ")
+    assert "name another state" in answer.stderr
+    assert (tmp_path / "state").read_bytes() == before
 
 
 def test_a_file_that_is_no_state_is_refused(rows, tmp_path):

@@ -119,6 +119,17 @@ def test_deduplicators_become_one(tmp_path):
     assert (whole.counts, whole.seen) == ([1, 2, 3, 2, 1], 9)
 
 
+def test_states_of_other_fields_are_not_merged(tmp_path):
+    paths = [tmp_path / "title", tmp_path / "body"]
+    for path in paths:
+        content = json.dumps({path.name: "a"})
+        CliRunner().invoke(main, ["dedup", "--state", str(path)], input=content)
+    answer = run("merge", *paths, "-o", tmp_path / "whole")
+    assert answer.exit_code == 1
+    assert "--field body" in answer.stderr
+    assert not (tmp_path / "whole").exists()
+
+
 def test_a_state_in_use_is_not_written(tmp_path):
     paths = parts(tmp_path, lambda _: Deduplicator())
     before = paths[0].read_bytes()

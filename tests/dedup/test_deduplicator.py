@@ -364,7 +364,7 @@ def test_records_that_are_no_json_cannot_be_saved(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("similarity", 0.5), ("encode", {"width": 0}), ("cache", {})],
+    [("similarity", 0.5), ("encode", {"width": 0}), ("cache", {}), ("note", 7)],
 )
 def test_a_file_that_describes_none_is_refused(tmp_path, name, value):
     seen = Deduplicator(0.9)
@@ -379,6 +379,15 @@ def test_a_file_that_describes_none_is_refused(tmp_path, name, value):
         snapshot.save(tmp_path / "bad", "deduplicator", bad, state)
         with pytest.raises(SnapshotError, match="does not describe a de-duplicator"):
             Deduplicator.load(tmp_path / "bad")
+
+
+def test_a_note_is_saved_and_kept_at_a_lower_similarity(tmp_path):
+    seen = Deduplicator(0.9, on_bad="skip")
+    seen.note["mine"] = [1, "two"]
+    seen.save(tmp_path / "seen")
+    loaded = Deduplicator.load(tmp_path / "seen")
+    assert (loaded.note, loaded.on_bad) == ({"mine": [1, "two"]}, "skip")
+    assert loaded.rethreshold(0.7).note == loaded.note
 
 
 def test_what_another_kept_can_be_taken_in():

@@ -109,12 +109,14 @@ def command(
         seen = _load(state, similarity, budget)
         job = Job(paths, seen, form=None if form == "auto" else form, field=field, stop=stop)
         tally = job.tally
+        _check_setting(seen, job, state)
         if job.schema is not None and output is None:
             raise click.BadParameter("is needed for Parquet: name a file", param_hint="--output")
         # A state and its output together hold what was read; without a state, all or nothing.
         complete = (lambda: True) if state else (lambda: not (stop() or job.damages))
         with _open_output(output, job, complete) as out, _progress(paths) as update:
             for batch, decisions in job:
+                _check_setting(seen, job, state)
                 if field is None and job.field is not None:
                     field = job.field
                     click.echo(f"comparing the field {field!r}; --field names another", err=True)
@@ -176,7 +178,27 @@ def _load(state: Path | None, similarity: float, budget: int | None) -> Deduplic
             f"{state} was made with --similarity {ours[0]:g} and a budget of {ours[1]:g}; "
             "use these, or name another state"
         )
+    if (loaded.setting, loaded.on_bad) != (wanted.setting, wanted.on_bad):
+        raise click.ClickException(
+            f"{state} was made by a Deduplicator with {loaded.setting} and on_bad="
+            f"{loaded.on_bad!r}, this command has {wanted.setting} and {wanted.on_bad!r}; "
+            "name another state"
+        )
     return loaded
+
+
+def _check_setting(seen: Deduplicator, job: Job, state: Path | None) -> None:
+    """Save format and field with the state once known; refuse a state made with others."""
+    from ..dedup.job import NOTE
+
+    if job.setting is None:
+        return
+    saved = seen.note.setdefault(NOTE, job.setting)
+    if saved != job.setting:
+        raise click.ClickException(
+            f"{state} was made with {saved}, this run has {job.setting}; use the options of the "
+            "state, or name another state"
+        )
 
 
 def _save(seen: Deduplicator, state: Path) -> None:

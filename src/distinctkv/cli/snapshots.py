@@ -148,9 +148,12 @@ def _common_kind(files: tuple[Path, ...]) -> str:
 
 
 def _threshold(content: Any) -> str:  # noqa: ANN401
-    """The number that decides what is a repeat."""
+    """The number that decides what is a repeat, and what a state of dedup compares."""
     if hasattr(content, "similarity"):
-        return f"similarity {content.similarity:g}"
+        from ..dedup.job import NOTE
+
+        compared = getattr(content, "note", {}).get(NOTE, "")
+        return f"similarity {content.similarity:g} {compared}".rstrip()
     return f"tau {content.concentration.tau:g}"
 
 

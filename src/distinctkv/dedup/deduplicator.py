@@ -87,6 +87,7 @@ class Deduplicator:
         self._cache = Cache(policy, on_bad=on_bad)
         self._encoder = RecordEncoder(NGrams() if encode is None else encode, field, on_bad)
         self._records: dict[int, tuple[int, Any]] = {}  # slot -> number and record
+        self.note: dict[str, Any] = {}  # JSON of the caller, saved with the de-duplicator
         self._guard = UpdateGuard("de-duplicator")
 
     def add(self, record: Any) -> Decision:  # noqa: ANN401
@@ -141,8 +142,9 @@ class Deduplicator:
             encode=self._encoder.encode,
             field=self._encoder.field,
             budget=self.budget,
-            on_bad=self._cache.on_bad,
+            on_bad=self.on_bad,
         )
+        other.note = dict(self.note)
         other._absorb(self)
         return other
 
@@ -155,7 +157,7 @@ class Deduplicator:
         except (TypeError, ValueError) as error:
             raise TypeError(f"only texts and JSON-like records can be saved: {error}") from error
         tensors["records"] = np.frombuffer(texts, np.uint8)
-        kept = {"similarity": self.similarity, "cache": state}
+        kept = {"similarity": self.similarity, "cache": state, "note": self.note}
         snapshot.save(path, KIND, tensors, kept | self.setting)
 
     @classmethod
@@ -176,6 +178,7 @@ class Deduplicator:
             if seen._cache.concentration != policy or cache.metric != "cosine":
                 raise ValueError(f"a similarity of {seen.similarity} and {policy}")
             seen._cache, seen._records = cache, _by_slot(cache, records)
+            seen.note = dict(state["note"])
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise snapshot.SnapshotError(
                 f"{path} does not describe a de-duplicator: {error!r}"
@@ -213,6 +216,11 @@ class Deduplicator:
     def budget(self) -> float:
         """Records that may be held."""
         return self._cache.concentration.base
+
+    @property
+    def on_bad(self) -> OnBad:
+        """Whether a record that cannot be compared is an error or skipped."""
+        return self._cache.on_bad
 
     @property
     def setting(self) -> dict[str, Any]:

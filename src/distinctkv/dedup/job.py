@@ -16,6 +16,7 @@ from . import formats
 from .deduplicator import Decision, Deduplicator
 from .formats import Batch, Csv, Format, FormatError, Parquet, Text
 
+NOTE = "distinctkv dedup"  # the key of `Job.setting` in the note of a de-duplicator
 MOST_REASONS = 1000  # rejected records whose reason is counted
 
 
@@ -66,6 +67,7 @@ class Job:
         self._reasons, self._first_reason = Counter[str](), ""
         self._n_bytes = 0  # of the files that were read to their end
         self._file: BufferedReader | None = None
+        self._form = ""  # the name of the format
         self._format: Format | None = None
         if (name := form or self._detect()) is not None:
             self._set_format(name)
@@ -87,6 +89,13 @@ class Job:
     def field(self) -> str | None:
         """The field that is compared; None of plain text, or while it is not known."""
         return None if self._format is None else self._format.field
+
+    @property
+    def setting(self) -> str | None:
+        """Format and field as options; None while they are not known."""
+        if self._form == "text":
+            return "--format text"
+        return None if self.field is None else f"--format {self._form} --field {self.field}"
 
     @property
     def schema(self) -> Any:  # noqa: ANN401
@@ -123,7 +132,7 @@ class Job:
         return next(iter(found.values()), None)
 
     def _set_format(self, name: str) -> Format:
-        self._format = formats.make_format(name, self._given_field)
+        self._form, self._format = name, formats.make_format(name, self._given_field)
         if isinstance(self._format, Parquet):
             self._format.check(self._paths)
         return self._format
