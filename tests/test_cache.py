@@ -638,3 +638,12 @@ def test_the_similarity_of_each_token_to_its_slot_is_told_though_the_slot_is_evi
         want.append(np.nan if slot < 0 else 1 - novelty(key, own[None])[0])
     assert np.array_equal(similarity, want, equal_nan=True)
     assert cache.ids.tolist() == cache.slots.ids.tolist()
+
+
+@pytest.mark.parametrize(
+    ("make", "word"),
+    [(lambda: Cache(0.3), "fixed"), (lambda: Cache(merge="mean"), "Merge")],
+)
+def test_settings_of_another_type_name_the_way_out(make, word):
+    with pytest.raises(TypeError, match=word):
+        make()

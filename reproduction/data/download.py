@@ -40,7 +40,10 @@ def cache() -> Path:
     named = os.environ.get("DISTINCTKV_CACHE")
     if named:
         return Path(named).expanduser()
-    from platformdirs import user_cache_path
+    try:
+        from platformdirs import user_cache_path
+    except ImportError as error:
+        raise ImportError(f"this needs platformdirs: {install('reproduction')}") from error
 
     return user_cache_path("distinctkv", appauthor=False)
 

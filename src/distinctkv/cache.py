@@ -95,6 +95,10 @@ class Cache:
         """
         self.concentration = Concentration() if concentration is None else concentration
         self.merge = Merge() if merge is None else merge
+        if not isinstance(self.concentration, Concentration):
+            raise TypeError(f"give Concentration.fixed(0.3) or the like, got {concentration!r}")
+        if not isinstance(self.merge, Merge):
+            raise TypeError(f"give merge=Merge(value='mean') or the like, got {merge!r}")
         check_metric(metric, self.concentration.tau)
         if centre and metric != "cosine":
             raise ValueError("centring changes no distance; use it with metric='cosine'")

@@ -68,3 +68,11 @@ def test_nothing_absorbs_itself():
     with pytest.raises(ValueError, match="cannot absorb itself"):
         seen.absorb(seen)
     assert (seen.seen, seen.counts) == (1, [1])
+
+
+def test_a_table_is_refused_with_the_way_out():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"text": ["a", "b"], "id": [1, 2]})
+    with pytest.raises(TypeError, match="to_dict"):
+        Deduplicator().add_many(table)
+    assert len(deduplicate(table["text"]).kept) == 2

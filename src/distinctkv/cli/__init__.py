@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from .. import __version__
 from . import chat, dedup, parse, snapshots, watch
+
+# Products here are small: more threads of BLAS wait for each other, most of all on busy cores.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

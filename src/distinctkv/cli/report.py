@@ -118,7 +118,7 @@ def _row(row: TemplateRow, first: float, last: float) -> str:
         template=_text(row.template) or "(empty)",
         example=f"<small>{_text(example)}</small>" if example else "",
         count=f"{row.count:,}",
-        left=f"{100 * first:.2f}",
+        left=f"{min(99.0, 100 * first):.2f}",  # what came last has a mark, too
         width=f"{max(1.0, 100 * (last - first)):.2f}",
         first=_text(row.first_time) or f"line {row.first_line:,}",
         last=_text(row.last_time) or f"line {row.last_line:,}",

@@ -63,8 +63,8 @@ def merge(files: tuple[Path, ...], output: Path) -> None:
     """Merge snapshots of one kind, as if their streams had followed each other.
 
     Caches, log parsers, de-duplicators and novelty detectors can be merged, in the order given.
-    The result does not say how far files were read: used as a --state, it reads them from their
-    start.
+    The result does not say how far files were read, nor how headers and times of their lines look:
+    used as a --state, it reads files from their start.
     """
     if len(files) < 2:
         raise click.UsageError(f"name two files or more to merge, got {len(files)}")

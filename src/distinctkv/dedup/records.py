@@ -24,8 +24,14 @@ def as_records(records: Iterable[Any]) -> Iterable[Any]:
     if isinstance(records, str | bytes | bytearray | Mapping):
         kind = type(records).__name__
         raise TypeError(f"records are given one by one, got {kind}; put it in a list: [record]")
-    # Iteration over an Arrow array gives scalars; those of texts look like arrays of bytes.
-    return records.to_pylist() if hasattr(records, "to_pylist") else records
+    if hasattr(records, "to_pylist"):  # Arrow: iteration gives scalars, or columns of a table
+        return records.to_pylist()  # type: ignore[no-any-return]
+    if hasattr(records, "columns"):  # iteration gives the names of columns
+        kind = type(records).__name__
+        raise TypeError(
+            f"a {kind} is a table; give one column, df['text'], or rows: df.to_dict('records')"
+        )
+    return records
 
 
 class RecordEncoder:
