@@ -138,7 +138,12 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
             samples[place].append(sample)
         progress(i + 1, len(seeds))
     rows = (*_rows(samples), *_rises(samples), *_growths(samples))
-    break_even = queries_to_break_even(samples[SIZES[1], 128])
+    queries = queries_to_break_even(samples[SIZES[1], 128])
+    break_even = (
+        "Faster reads do not make up for the build here."
+        if queries is None
+        else f"Faster reads make up for the build after {queries:,.0f} queries, read in batches."
+    )
     result = Result(
         study="cost",
         title=TITLE,

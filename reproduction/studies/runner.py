@@ -75,6 +75,7 @@ def run_study(
     name: str, seeds: Sequence[int], scale: Scale, folder: Path, progress: Progress
 ) -> Result:
     """Run a study and write its result to ``folder``, atomically."""
+    versions(name)  # of the code as it is now, not as it may be after hours
     result = load(name).run(seeds, scale, progress)
     folder.mkdir(parents=True, exist_ok=True)
     snapshot.replace(folder / f"{name}.json", result.to_json().encode())
@@ -120,6 +121,7 @@ def versions(study: str) -> Mapping[str, str]:
         "numpy": np.__version__,
         "numba": _version("numba"),
         "torch": _version("torch"),
+        "scikit-learn": _version("scikit-learn"),
         "python": platform.python_version(),
         "machine": platform.machine(),
     }

@@ -34,6 +34,7 @@ MIN_SEARCHED = 0.25  # share of the slots that tokens must be compared with for 
 REFIT = 4  # fit again when so many times more slots have opened
 SAMPLE = 1024  # slots that the basis is fitted to
 PAIR_COST = 12  # a pair compared in full costs as much as so many per element of the short product
+OVERHEAD = 16  # a short product takes as long as one of so many elements more
 MAX_COST = 0.5  # of the short product and the pairs left, as a share of a full comparison
 MEASURE = 64  # of so many chunks one goes to the blocked engine, which measures its own cost
 PAIRS = 4096  # gathered at a time
@@ -119,7 +120,7 @@ class Prefilter:
         for length in sorted({most, *(n for n in LENGTHS if n < most)}):
             projections = self._split(keys, np.ascontiguousarray(basis[:, :length]))
             left = float((projections[:256] @ projections.T >= self.threshold).mean())
-            yield length / width + PAIR_COST * left, length
+            yield (length + OVERHEAD) / width + PAIR_COST * left, length
 
     def _split(self, keys: Keys, basis: Projections) -> Projections:
         """Projections and residual norms; rounding never makes a residual too short."""

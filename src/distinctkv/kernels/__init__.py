@@ -25,12 +25,12 @@ def available(*tensors: Tensor) -> bool:
 
 @cache
 def installed() -> bool:
-    """Whether Triton is installed; warns once if it is not."""
-    if find_spec("triton") is not None:
+    """Whether a Triton that has tensor descriptors is installed; warns once if not."""
+    if find_spec("triton") and find_spec("triton.tools.tensor_descriptor"):
         return True
     warnings.warn(
-        "Triton is not installed: slots are searched and read by PyTorch, which is slower and "
-        "synchronises with the GPU",
+        "Triton 3.4 or newer is not installed: slots are searched and read by PyTorch, which is "
+        "slower and synchronises with the GPU",
         stacklevel=3,
     )
     return False
