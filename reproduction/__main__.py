@@ -108,7 +108,8 @@ def command(
 
 def require_report() -> None:
     """Fail before minutes of work if a study cannot be run or the report cannot be made."""
-    missing = [name for name in ("jinja2", "matplotlib", "torch", "sklearn", "platformdirs", "pooch") if find_spec(name) is None]
+    needed_by_all = ("jinja2", "matplotlib", "torch", "sklearn", "platformdirs", "pooch")
+    missing = [name for name in needed_by_all if find_spec(name) is None]
     if missing:
         needed = " and ".join(missing)
         raise click.ClickException(f"the reproduction needs {needed}; {install('reproduction')}")

@@ -229,6 +229,19 @@ def test_drafts_that_are_taken_back_leave_no_queries_in_the_metric(
         torch.testing.assert_close(layer.moments.values, plain.moments.values, **close)
 
 
+@pytest.mark.parametrize(("recent", "back"), [(32, 40), (0, 5), (4, 10)])
+def test_a_saved_window_can_be_cropped_without_queries_left_behind(
+    tiny, text, tmp_path, recent, back
+):
+    cache = distinct_cache(tiny, 1.0, recent=recent)
+    run(tiny, text, cache)
+    for token in text[:, :12].split(1, dim=1):
+        run(tiny, token, cache)
+    cache.save(tmp_path / "cache")  # measures the queries that wait
+    cache.crop(-back)
+    assert {layer.moments.count.item() for layer in cache.layers} == {132 - back}
+
+
 def test_tokens_that_are_slots_cannot_be_taken_back(tiny, text):
     cache = distinct_cache(tiny, 1.0)
     run(tiny, text, cache)

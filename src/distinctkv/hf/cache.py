@@ -319,6 +319,8 @@ class DistinctCache(Moving):
             padding = ~first.real[:, :columns]
             thresholds = self.sizing.now(self, columns)
             opened = absorb_all(self.layers, columns, self.plan, thresholds, self.metric)
+            for layer in self.layers:
+                layer.trim_measured()
             self.sizing.note(opened.masked_fill(padding.to(opened.device), -1.0))
             self.share()
         self.sizing.settle(self)

@@ -17,6 +17,8 @@ from .metric import Moments, measure, moments_of
 from .rotary import Rotary
 from .slots import Slots
 
+MAX_WAITING = 64  # tokens that come one by one and wait to be merged together
+
 
 class DistinctLayer(DynamicLayer):  # type: ignore[misc]
     """Slots of each stream and head, and the window of tokens outside (``keys``, ``values``).
@@ -192,12 +194,15 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
 
     def keep_measured(self, queries: Tensor) -> None:
         """Hold the measured queries (B, H G, L, D) of the newest tokens, for `crop`."""
-        if self.recent == 0:
-            return
-        newest = queries[:, :, -self.recent :]
-        if self.measured is not None and newest.shape[2] < self.recent:
-            newest = torch.cat((self.measured, newest), 2)[:, :, -self.recent :]
-        self.measured = _own(newest)
+        known = queries if self.measured is None else torch.cat((self.measured, queries), 2)
+        n = min(known.shape[2], self.outside, self.recent + MAX_WAITING)
+        self.measured = _own(known[:, :, known.shape[2] - n :])
+
+    def trim_measured(self) -> None:
+        """Hold no measured queries of tokens that are slots now: they cannot be taken back."""
+        known = self.measured
+        if known is not None and known.shape[2] > self.outside:
+            self.measured = known[:, :, known.shape[2] - self.outside :].clone()
 
     def attend(self, got: Tensor) -> None:
         """Add to the attention that the tokens of the window, (B, H, R), have got."""
