@@ -149,7 +149,7 @@ def seeds_behind(result: Result) -> str:
 def missing_notice(result: Result) -> str:
     """Which streams a study lacks, and how to get them; empty if it lacks none.
 
-    >>> missing_notice(Result("toy", "", "", (), (), {}, (), missing=("mimic",)))[:64]
+    >>> missing_notice(Result("toy", "", "", (), (), {}, (), missing=("mimic",)))[:65]
     'Missing data: mimic. Run python -m reproduction.data get mimic, o'
     """
     if not result.missing:

@@ -186,8 +186,7 @@ def step(
     A token whose value is not finite is refused as one whose key is not (`allocate`). Just before
     the first write, when nothing is refused any more, ``begin`` is called.
 
-    >>> from .. import kernels
-    from .allocation import unit
+    >>> from .allocation import unit
     >>> k, v = unit(torch.randn(1, 5, 2, 4)), torch.randn(1, 5, 2, 3)
     >>> state = SlotState.empty(k, v, capacity=8)
     >>> tokens = zip(k.split(1, 1), v.split(1, 1))
