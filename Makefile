@@ -1,7 +1,7 @@
 # Two commands for a newcomer, `make reproduce` and `make test`. Each sets up all it needs.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-all check bench docs
+.PHONY: help reproduce test test-ci test-all check bench docs
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -17,7 +17,8 @@ PYTEST := -n 2 --dist loadfile --cov --cov-report=term-missing:skip-covered
 help:
 	@echo "make reproduce   run the studies, print their tables, write one HTML report to out/"
 	@echo "make test        run the tests (5 minutes), with branch coverage of the core"
-	@echo "make test-all    also the slow ones, and the oldest supported transformers"
+	@echo "make test-ci     also kills, interpreted kernels and the oldest supported transformers"
+	@echo "make test-all    every test (half an hour)"
 	@echo "make check       format, lint, types, import contracts, doctests"
 	@echo "make bench       speed and quality against other libraries, on this machine"
 	@echo "make docs        build the documentation into site/"
@@ -27,6 +28,11 @@ reproduce: .venv/.ready
 
 test: .venv/.ready
 	$(ONE_THREAD) $(BIN)/pytest $(PYTEST)
+
+# What continuous integration runs: also kills, kernels in Triton's interpreter, the oldest transformers.
+test-ci: test
+	$(ONE_THREAD) $(BIN)/pytest -q -n 2 -m slow tests/cli/test_kill.py tests/hf/test_features.py
+	tests/hf/versions.sh short
 
 test-all: .venv/.ready
 	$(ONE_THREAD) $(BIN)/pytest $(PYTEST) -m ""
