@@ -18,7 +18,7 @@ help:
 	@echo "make reproduce   run the studies, print their tables, write one HTML report to out/"
 	@echo "make test        run the tests (5 minutes), with branch coverage of the core"
 	@echo "make test-ci     also kills, interpreted kernels and the oldest supported transformers"
-	@echo "make test-all    every test (half an hour)"
+	@echo "make test-all    every test (more than 12 minutes)"
 	@echo "make check       format, lint, types, import contracts, doctests"
 	@echo "make bench       speed and quality against other libraries, on this machine"
 	@echo "make docs        build the documentation into site/"
