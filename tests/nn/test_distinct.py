@@ -184,8 +184,8 @@ def test_without_reads_there_is_nothing_to_learn(full, x):
     ("wrong", "said"),
     [
         (
-            {"concentration": Concentration.fixed(0.3, budget=9)},
-            "evicts nothing, got a budget of 9",
+            {"concentration": Concentration.surprise(), "reading": Reading(window=2)},
+            "has no window",
         ),
         ({"concentration": Concentration.fixed(2.5)}, "tau must be at most 2"),
         ({"gate": WriteGate(E)}, "a gate needs a window"),

@@ -12,7 +12,7 @@ from distinctkv.nn.attention import FullAttention, Heads, SlidingWindowAttention
 from distinctkv.nn.baselines import KVMAttention
 from distinctkv.nn.delta_net import GatedDeltaNet
 from distinctkv.nn.distinct import DistinctAttention, Reading
-from distinctkv.nn.gates import WriteGate
+from distinctkv.nn.gates import NoveltyGate, WriteGate
 from distinctkv.nn.hybrid import HybridBlock
 from distinctkv.nn.mixer import Mixer
 from distinctkv.nn.ssm import DiagonalSSM, Mamba2
@@ -47,6 +47,10 @@ MIXERS = {
     "distinct-last": lambda: distinct(mode="distinct", value="last"),
     "distinct-window": lambda: distinct(window=4),
     "distinct-gated": lambda: distinct(WriteGate(E), window=3),
+    "distinct-learned": lambda: DistinctAttention(E, HEADS, gate=NoveltyGate(), budget=9),
+    "distinct-evicting": lambda: DistinctAttention(
+        E, HEADS, concentration=Concentration.surprise(0.4, base=2, gain=4)
+    ),
     "distinct-bf16": lambda: halved(),
     "distinct-first-bf16": lambda: halved(mode="distinct", value="first"),
     "distinct-window-bf16": lambda: halved(window=4),

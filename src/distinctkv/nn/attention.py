@@ -227,7 +227,7 @@ def attend_near(q: Tensor, k: Tensor, v: Tensor, window: int, real: Tensor | Non
     before = min(k.shape[1] - L, window - 1)
     k, v = k[:, k.shape[1] - L - before :], v[:, v.shape[1] - L - before :]
     if L == 1:
-        return attend(q, k, v, None if real is None else _seen(real[:, -before - 1 :], 1))
+        return attend(q, k, v, None if real is None else causal_mask(real[:, -before - 1 :], 1))
     fill = -L % window
     q = fn.pad(q, (0, 0, 0, 0, 0, fill)).reshape(-1, window, H, D)
     k, v = (_with_block_before(t, window, window - before, fill) for t in (k, v))
@@ -315,13 +315,13 @@ class FullAttention(Attention[TokenState]):
         real = mask
         if state is not None:
             k, v, real = state.joined(k, v, mask)
-        y = self.project.out(attend(q, k, v, _seen(real, x.shape[1])))
+        y = self.project.out(attend(q, k, v, causal_mask(real, x.shape[1])))
         if state is not None:
             state.past, state.keys, state.values, state.real = past, k, v, real
         return y
 
 
-def _seen(real: Tensor | None, n: int) -> Tensor | None:
+def causal_mask(real: Tensor | None, n: int) -> Tensor | None:
     """Which of N keys the last n see, (B, 1, n, N): real ones up to their own; padding sees all."""
     if real is None:
         return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple, Self, get_args
 
 import torch
@@ -21,12 +22,17 @@ from .attention import (
     Projection,
     SlidingWindowAttention,
     TokenState,
+    attend,
+    causal_mask,
 )
-from .gates import Gate
+from .eviction import Usage
+from .eviction import write as evict_and_write
+from .gates import Gate, NoveltyGate, decided
 from .mixer import Packing, check_sizes, check_whole
 from .slot_attention import Mode, Value, positive, read, slot_keys
-from .slot_state import SlotState
-from .slot_update import step, write
+from .slot_state import SlotState, reads_without_sync, taus
+from .slot_update import read_one, step, write
+from .soft import budget_penalty, causal_novelty
 
 # B streams, W window
 
@@ -65,6 +71,9 @@ class Reading:
             )
 
 
+NOVELTY_READING = Reading("distinct", "first")  # what the soft form of the rule becomes
+
+
 @dataclass(repr=False)
 class DistinctState(TokenState):
     """Slots, tokens that have not left the window, and the last inputs of the convolution."""
@@ -73,6 +82,7 @@ class DistinctState(TokenState):
     open: Tensor  # (B, up to W - 1), which tokens of the window will be written
     most: int = 0  # no stream has more slots than this
     room: int = ROOM  # slots that there is always room for
+    usage: Usage | None = None  # of the slots, where a budget evicts
 
     def room_for(self, n: int) -> None:
         """See to it that n more tokens find room, whatever they are.
@@ -85,7 +95,7 @@ class DistinctState(TokenState):
         if self.most + n > self.slots.capacity:
             self.most = int(self.slots.n_slots.max())
         if self.most + n > self.slots.capacity:
-            self.slots = self.slots.resized(_roomy(self.most + n))
+            self._resize(_roomy(self.most + n))
         self.most += n
 
     def fit(self) -> None:
@@ -94,7 +104,12 @@ class DistinctState(TokenState):
             return
         self.most = int(self.slots.n_slots.max())
         if self.slots.capacity > (least := max(self.room, _roomy(self.most))):
-            self.slots = self.slots.resized(least)
+            self._resize(least)
+
+    def _resize(self, capacity: int) -> None:
+        self.slots = self.slots.resized(capacity)
+        if self.usage is not None:
+            self.usage = self.usage.resized(capacity)
 
     def check(self) -> DistinctState:
         """Raise if the slots refused a key or had no room; reads the device."""
@@ -108,33 +123,32 @@ def _roomy(n: int) -> int:
     return ROOM * -(-(n + n // 4 + 1) // ROOM)
 
 
-def check_settings(concentration: Concentration | None, reading: Reading) -> float:
-    """Tau, .15 if nothing is said; what a layer with slots cannot be told is refused."""
-    policy = Concentration.fixed(0.15) if concentration is None else concentration
-    if not isinstance(policy, Concentration):
-        raise TypeError(f"concentration must be Concentration.fixed(tau), got {policy!r}")
-    if not isinstance(reading, Reading):
-        raise TypeError(f"reading must be Reading(...), got {reading!r}")
-    if policy.bounded:
+def check_settings(concentration: Concentration, reading: Reading) -> None:
+    """Refuse a threshold that no cosine exceeds, and a budget beside a window."""
+    check_metric("cosine", concentration.tau)
+    if concentration.bounded and reading.window:
         raise ValueError(
-            f"a trained layer evicts nothing, got a budget of {policy.base}; "
-            "use Concentration.fixed(tau)"
+            f"a layer with a budget ({concentration.base}) evicts token by token and has no "
+            f"window, got window={reading.window}; leave one of the two out"
         )
-    check_metric("cosine", policy.tau)
-    return policy.tau
 
 
 def check_gate(gate: Gate, reading: Reading, width: int) -> None:
-    """Refuse a gate without a window, one that asks for novelty, one for other tokens."""
-    if not isinstance(gate, Gate):
-        raise TypeError(f"gate must be one of distinctkv.nn, as WriteGate({width}), got {gate!r}")
-    if not reading.window:
-        raise ValueError("a gate needs a window: give reading=Reading(window=1) or more")
+    """Refuse a gate that cannot decide what a layer of this width and reading writes."""
+    if isinstance(gate, NoveltyGate):
+        if reading != NOVELTY_READING:
+            raise ValueError(
+                f"a NoveltyGate keeps tokens, each with its own value: the layer reads "
+                f"{NOVELTY_READING}, got {reading}; leave reading out"
+            )
+        return
     if gate.needs_novelty:
         raise TypeError(
-            f"{type(gate).__name__} asks how novel a token is, which depends on what this gate "
-            "let in before; use a gate on the token alone, as distinctkv.nn.WriteGate and KeyGate"
+            f"{type(gate).__name__} makes no threshold on the novelty, and a layer allocates by "
+            "one; use NoveltyGate, or a gate on the token alone, as WriteGate and KeyGate"
         )
+    if not reading.window:
+        raise ValueError("a gate needs a window: give reading=Reading(window=1) or more")
     token = next(gate.parameters(), torch.zeros(())).new_zeros(1, width)
     try:
         with torch.no_grad():
@@ -259,10 +273,18 @@ class DistinctAttention(Attention[DistinctState]):
     """Attention over slots: a token opens one where its key is novel, else joins the nearest.
 
     Gradients go straight through to each token's own key. ``tau`` is a buffer, so that it may be
-    ramped in training and chosen anew afterwards without a recompilation. A ``gate`` stores only
-    what will be read: in training it learns from the reads (`write_loss`), in evaluation tokens
-    on which it is shut are not written. It needs a window of 1 or more, and must judge a token by
-    what it is: how novel it is depends on what the gate let in before.
+    ramped in training and chosen anew afterwards without a recompilation.
+
+    With a budget (``Concentration.surprise``) evaluation evicts the least used slots as
+    `distinctkv.rule` does, token by token; training keeps all slots.
+
+    A `NoveltyGate` learns tau. In training all tokens are read, ``log g`` added to their logits,
+    and `write_loss` penalises a number of kept tokens that is not ``budget`` (per head and
+    sequence). Evaluation allocates by the rule at g = 1/2, that is at tau = the gate's threshold.
+
+    A gate on the token alone (`WriteGate`) stores only what will be read: in training it learns
+    from the reads (`write_loss`), in evaluation tokens on which it is shut are not written. It
+    needs a window of 1 or more.
 
     With ``slot_dtype``, torch.bfloat16 say, evaluation holds slots in fewer bits: keys are rounded
     once, before anything is decided, and what is decided is what the rule says of them in float32.
@@ -272,9 +294,12 @@ class DistinctAttention(Attention[DistinctState]):
     >>> mixer = DistinctAttention(width=32, concentration=Concentration.fixed(0.3))
     >>> mixer(torch.randn(1, 10, 32)).shape
     torch.Size([1, 10, 32])
+    >>> DistinctAttention(width=32, gate=NoveltyGate(threshold=0.25), budget=8).tau
+    tensor(0.2500)
     """
 
-    tau: Tensor
+    fixed_tau: Tensor | None
+    penalty_weight: Tensor
 
     def __init__(
         self,
@@ -284,6 +309,7 @@ class DistinctAttention(Attention[DistinctState]):
         concentration: Concentration | None = None,
         reading: Reading | None = None,
         gate: Gate | None = None,
+        budget: float | None = None,
         slot_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
@@ -291,28 +317,58 @@ class DistinctAttention(Attention[DistinctState]):
             raise ValueError(
                 f"slot_dtype must be a type of floats of 16 bits or more, got {slot_dtype}"
             )
-        self.reading = Reading() if reading is None else reading
-        self.project = Projection(width, Heads() if heads is None else heads)
-        tau = check_settings(concentration, self.reading)
-        self.register_buffer("tau", torch.tensor(tau, dtype=torch.float64))
+        learned = isinstance(gate, NoveltyGate)
+        if learned and concentration is not None:
+            raise ValueError(
+                f"tau is the gate's, got {concentration} beside it; NoveltyGate(threshold="
+                f"{concentration.tau}) starts there"
+            )
+        if budget is not None and not (learned and 0 < budget < inf):
+            raise ValueError(
+                f"budget is the number of tokens that a NoveltyGate learns to keep, above 0, got "
+                f"{budget} and gate={gate}; a budget of slots is Concentration.surprise(...)"
+            )
+        if reading is None:
+            reading = NOVELTY_READING if learned else Reading()
+        self.concentration = concentration or Concentration.fixed(0.15)
+        check_settings(self.concentration, reading)
         if gate is not None:
-            check_gate(gate, self.reading, width)
-        self.gate = gate
-        self.slot_dtype = slot_dtype
+            check_gate(gate, reading, width)
+        self.reading, self.gate, self.budget, self.slot_dtype = reading, gate, budget, slot_dtype
+        self.project = Projection(width, Heads() if heads is None else heads)
+        tau = torch.tensor(self.concentration.tau, dtype=torch.float64)
+        self.register_buffer("fixed_tau", None if learned else tau)
+        self.register_buffer("penalty_weight", torch.ones(()), persistent=False)
         # Of the last call without a state; None if none of its tokens left the window.
         self.slots_per_token: Tensor | None = None
         self._reads: tuple[Tensor, Tensor, Packing | None] | None = None
+        self._kept: Tensor | None = None  # (B, L, H), by a NoveltyGate
+
+    @property
+    def tau(self) -> Tensor:
+        """The threshold: a buffer, or what a `NoveltyGate` has learned; ``fill_`` sets it."""
+        if isinstance(self.gate, NoveltyGate):
+            return self.gate.threshold.detach()
+        assert self.fixed_tau is not None
+        return self.fixed_tau
+
+    @property
+    def learns_tau(self) -> bool:
+        """Whether a `NoveltyGate` does."""
+        return self.fixed_tau is None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast, but never round tau."""
-        tau = self.tau
+        tau = self.fixed_tau
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self.tau = self.tau.double() if tau.is_meta else tau.to(self.tau.device)
+        if tau is not None and self.fixed_tau is not None:
+            moved = self.fixed_tau
+            self.fixed_tau = moved.double() if tau.is_meta else tau.to(moved.device)
         return self
 
     def __getstate__(self) -> dict[str, object]:
-        """All but the reads of the last batch, which hold on to its graph."""
-        return {**self.__dict__, "_reads": None}
+        """All but what the last batch left for `write_loss`, which holds on to its graph."""
+        return {**self.__dict__, "_reads": None, "_kept": None}
 
     @classmethod
     def retrofit(
@@ -332,7 +388,10 @@ class DistinctAttention(Attention[DistinctState]):
         """The layer in words but for tau, which may change from token to token."""
         held = str(self.slot_dtype or "as weights").removeprefix("torch.")
         read = f"read={self.reading.mode} {self.reading.value}, window={self.reading.window}"
-        return f"{type(self).__name__}({super().extra_repr()}, {read}, slots={held})"
+        policy, budget = self.concentration, ""
+        if policy.bounded:
+            budget = f", budget={policy.base:g} + {policy.gain:g} T"
+        return f"{type(self).__name__}({super().extra_repr()}, {read}, slots={held}{budget})"
 
     def extra_repr(self) -> str:
         """Tau, heads, read, window, type of slots."""
@@ -354,13 +413,14 @@ class DistinctAttention(Attention[DistinctState]):
         if self.reading.value != "mean":
             slots = slots._replace(values=slots.values.to(slots.keys.dtype))
         past = self.project.conv.start(batch)
-        return DistinctState(past, none, none, slots, shut, room=room).of(self)
+        usage = Usage.empty(slots) if self.concentration.bounded else None
+        return DistinctState(past, none, none, slots, shut, room=room, usage=usage).of(self)
 
     def mix(
         self, x: Tensor, state: DistinctState | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
-        self._reads = None
+        self._reads = self._kept = None
         if state is None:
             self.slots_per_token = None
         q, k, v, past = self.project(x, None if state is None else state.past, mask)
@@ -382,9 +442,13 @@ class DistinctAttention(Attention[DistinctState]):
     ) -> Tensor:
         """What `mix` reads from slots alone."""
         mode, value = self.reading.mode, self.reading.value
+        if state is None and self.training and self.learns_tau:
+            return self._soft(x, q, k, v, mask)
         if state is not None or not self.training:
             k = self._held(k)
             v = v if value == "mean" else self._held(v)
+        if self.concentration.bounded and (state is not None or not self.training):
+            return self._evicting(x, q, k, v, state, mask)
         if state is not None:
             state.room_for(x.shape[1])
             kept = k.to(state.slots.keys.dtype)
@@ -396,6 +460,52 @@ class DistinctAttention(Attention[DistinctState]):
         found = self.allocate(k, mask=mask)
         self._count(found.n_slots, x, mask)
         return read(q, k, v, found, mode=mode, value=value, scale=1.0)
+
+    def _soft(self, x: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        """Every token, with ``log g`` on its logit.
+
+        The novelty is a feature: the gate, not the keys, learns from it. The tokens that the
+        penalty counts are decided, with the slope of g (straight through): a sum of soft gates
+        can be on the budget where all of them are alike.
+        """
+        assert self.gate is not None
+        logit = self.gate.logit(causal_novelty(k.detach(), mask=mask), x)
+        real = torch.ones_like(logit) if mask is None else mask[..., None]
+        self._kept = decided(logit).exp() * real
+        self._count(self._kept.sum(1), x, mask)
+        # One more channel of the keys holds log g, and of the queries 1: the logit is their sum.
+        k = torch.cat([k, fn.logsigmoid(logit)[..., None].to(k)], -1)
+        return attend(fn.pad(q, (0, 1), value=1.0), k, v, causal_mask(mask, x.shape[1]))
+
+    def _evicting(
+        self,
+        x: Tensor,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        state: DistinctState | None,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """What `mix` reads under a budget: a token is written and evicts, then reads."""
+        mode, value = self.reading.mode, self.reading.value
+        now = self.start(len(x)) if state is None else state
+        now.will_write()
+        threshold, out = taus(self.tau, k), []
+        for t in range(x.shape[1]):
+            now.room_for(1)
+            assert now.usage is not None
+            at, real = slice(t, t + 1), None if mask is None else mask[:, t : t + 1]
+            kept = k[:, at].to(now.slots.keys.dtype)
+            found, now.usage = evict_and_write(
+                kept, v[:, at], now.slots, now.usage, threshold, self.concentration,
+                mask=real, mode=mode, value=value,
+            )  # fmt: skip
+            out.append(read_one(q[:, at], now.slots, mode, value, 1.0, found).to(v.dtype))
+        if reads_without_sync(k):
+            now.slots.check()
+        if state is None:
+            self._count(now.slots.n_slots, x, mask)
+        return torch.cat(out, 1)
 
     def allocate(
         self, keys: Tensor, slots: SlotState | None = None, mask: Tensor | None = None
@@ -464,10 +574,15 @@ class DistinctAttention(Attention[DistinctState]):
         self.slots_per_token = n_slots.detach().float().mean() / n_tokens
 
     def write_loss(self, asked: Tensor | None = None) -> Tensor:
-        """How badly the gate foretells which tokens of the last training batch were read later.
+        """What the gate adds to the loss of the last training batch.
 
-        ``asked`` (B, L) marks the queries whose answers matter; all do if it is left out.
+        Of a `NoveltyGate` the penalty on a number of kept tokens that is not the budget, times
+        ``penalty_weight``. Of other gates the cross-entropy with which tokens were read later;
+        ``asked`` (B, L) marks the queries whose answers matter, all if it is left out.
         """
+        if self._kept is not None and self.budget is not None:
+            kept, self._kept = self._kept, None
+            return self.penalty_weight * budget_penalty(kept, self.budget)
         if self.gate is None or self._reads is None:
             return self.project.scale.new_zeros(())
         (reads, x, packing), self._reads = self._reads, None

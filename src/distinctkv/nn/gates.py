@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -64,6 +64,15 @@ class NoveltyGate(Gate):
     def slope(self) -> Tensor:
         """The paper's a."""
         return fn.softplus(self.raw)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """Move or cast, but keep 32 bits: the threshold decides."""
+        before = [p.data for p in self.parameters()]
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for parameter, wide in zip(self.parameters(), before, strict=True):
+            if parameter.dtype.itemsize < wide.dtype.itemsize:
+                parameter.data = wide.to(parameter.device)
+        return self
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """``a (novelty - b)``; what the token is does not matter."""

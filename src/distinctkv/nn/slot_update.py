@@ -215,7 +215,7 @@ def step(
         if begin is not None:
             begin()
         write_one(state, k, v, found, mode, value, log_gate)
-        return _read_one(q, state, mode, value, scale, found).to(v.dtype), state
+        return read_one(q, state, mode, value, scale, found).to(v.dtype), state
     out = read(q, k, v, found, mode=mode, value=value, scale=scale, log_gate=log_gate, state=state)
     if begin is not None:
         begin()
@@ -232,7 +232,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, state: SlotState, impl: Impl) -> boo
     return fits(v, state)
 
 
-def _read_one(
+def read_one(
     q: Tensor,
     state: SlotState,
     mode: Mode,

@@ -27,29 +27,27 @@ class CollapseWarning(UserWarning):
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """Tau by the part of training that is done: 0, which merges nothing that differs, then up.
+    """A number that is 0 at the start of training and rises to ``high`` between two fractions.
+
+    For tau: 0 merges nothing that differs.
 
     >>> ramp = Ramp(0.3)
     >>> [round(ramp(part), 3) for part in (0.0, 0.25, 0.375, 0.5, 1.0)]
     [0.0, 0.0, 0.15, 0.3, 0.3]
     """
 
-    tau: float
+    high: float
     begin: float = 0.25
     end: float = 0.5
 
     def __post_init__(self) -> None:
-        """Refuse a ramp that does not rise within training, or to no threshold."""
-        check_metric("cosine", Concentration.fixed(self.tau).tau)
-        if not 0 <= self.begin < self.end <= 1:
-            raise ValueError(
-                f"a ramp runs from begin to end with 0 <= begin < end <= 1, "
-                f"got {self.begin} and {self.end}"
-            )
+        """Refuse a ramp that does not rise within training."""
+        if not (0 <= self.begin < self.end <= 1 and 0 <= self.high < math.inf):
+            raise ValueError(f"a ramp needs high >= 0 and 0 <= begin < end <= 1, got {self}")
 
     def __call__(self, part: float) -> float:
-        """Tau when this part of the steps is done."""
-        return self.tau * min(1.0, max(0.0, (part - self.begin) / (self.end - self.begin)))
+        """Its value when this part of the steps is done."""
+        return self.high * min(1.0, max(0.0, (part - self.begin) / (self.end - self.begin)))
 
 
 def distinct_layers(model: nn.Module) -> dict[str, DistinctAttention]:
@@ -226,6 +224,7 @@ def train(
     steps: int,
     rate: float = 3e-3,
     ramp: Ramp | None = None,
+    anneal: Ramp | None = None,
     chance: float | None = None,
     every: int = 1,
     captured: bool = False,
@@ -235,15 +234,18 @@ def train(
 
     The first and the last are always among them. Targets of -100 are not asked. AdamW with a
     warm-up over the first tenth, a cosine to 5 % of ``rate``, gradients clipped to length one;
-    bfloat16 products on a GPU. With ``chance``, the loss of one who knows nothing, a `Watch` looks
-    out for a collapse. ``captured`` launches a step on a GPU as one graph (`Captured`), for models
-    that launching keeps waiting. ``asked`` is for `Learner`. Batches that end before the steps do
-    end the training, with a warning.
+    bfloat16 products on a GPU. ``ramp`` sets tau, ``anneal`` the weight of the budget penalty of
+    learned gates (1 throughout if left out). With ``chance``, the loss of one who knows nothing, a
+    `Watch` looks out for a collapse. ``captured`` launches a step on a GPU as one graph
+    (`Captured`). ``asked`` is for `Learner`. Batches that end before the steps do end the training,
+    with a warning.
     """
     if steps < 0 or every < 1:
         raise ValueError(f"steps must be 0 or more and every 1, got {steps} and {every}")
     if not 0 <= rate < math.inf:
         raise ValueError(f"rate must be 0 or more and finite, got {rate}")
+    if ramp is not None and any(one.learns_tau for one in distinct_layers(model).values()):
+        raise ValueError(f"{ramp} sets tau, which a NoveltyGate learns; leave ramp out")
     watch, learner = Watch(model, math.inf if chance is None else chance), Learner(model, asked)
     update = Captured(learner, model) if captured else learner
 
@@ -260,6 +262,9 @@ def train(
             tokens, targets = _pair(batch)
             if ramp is not None:
                 set_tau(model, ramp(number / steps))
+            if anneal is not None:
+                for layer in distinct_layers(model).values():
+                    layer.penalty_weight.fill_(anneal(number / steps))
             learner.go_at(rate * _rate_at(number, steps))
             done, untold = number + 1, (number, update(tokens, targets), tokens.shape[1])
             if number % every == 0:
