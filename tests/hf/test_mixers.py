@@ -46,7 +46,7 @@ def test_settings_reach_the_layer():
         ({"tau": 0.1}, "no mixer None"),
         (3, "no mixer 3"),
         ({"mixer": ["distinct"]}, "no mixer"),
-        ({"mixer": "distinct", "taus": 0.1}, "no setting 'taus'; it has gate, heads, .*, tau"),
+        ({"mixer": "distinct", "taus": 0.1}, "no setting 'taus'; it has .*gate, heads, .*, tau"),
         ({"mixer": "full", "tau": 0.1}, "full has no setting 'tau'; it has heads"),
         ({"mixer": "distinct", "heads": 2}, "heads must map some of .* got 2"),
         ({"mixer": "distinct", "heads": {"number": 2}}, "heads has no setting 'number'"),

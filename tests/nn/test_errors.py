@@ -21,9 +21,7 @@ from tests.nn.test_mixers import MIXERS, E
 HEADS = Heads(2, 8)
 NEAR = Reading(window=1)
 WRONG = [
-    (lambda: DistinctAttention(64, concentration=0.15), TypeError, r"fixed\(tau\), got 0.15"),
     (lambda: DistinctAttention(64, 4), TypeError, r"heads must be Heads\(count=...\), got 4"),
-    (lambda: DistinctAttention(64, reading="mass"), TypeError, r"reading must be Reading"),
     (lambda: FullAttention(0), ValueError, "width must be at least 1, got 0"),
     (lambda: Mamba2(64, states=0), ValueError, "states must be at least 1, got 0"),
     (lambda: GatedDeltaNet(64, heads=0), ValueError, "heads must be at least 1, got 0"),
@@ -53,11 +51,6 @@ WRONG = [
     (lambda: FullAttention(64.0), TypeError, "width must be a whole number, got 64.0"),
     (lambda: HybridLM(9, 64, "full"), ValueError, "layers must be a list"),
     (lambda: HybridLM(9, 64, ["full"], expand=-1), ValueError, "expand 0 or more, got .* -1"),
-    (
-        lambda: DistinctAttention(64, reading=NEAR, gate=nn.Linear(64, 1)),
-        TypeError,
-        r"gate must be .* as WriteGate\(64\), got Linear",
-    ),
     (
         lambda: DistinctAttention(64, slot_dtype=torch.float8_e5m2),
         ValueError,

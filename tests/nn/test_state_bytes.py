@@ -173,12 +173,12 @@ def test_a_stream_of_novel_tokens_is_held_with_a_quarter_to_spare(seed):
     assert used == 400
 
 
-def test_a_gate_may_not_ask_for_novelty(seed):
+def test_a_gate_beside_the_rule_judges_a_token_alone(seed):
     words = {"heads": Heads(2, 8), "reading": Reading(window=1)}
     for gate in (WriteGate(E), KeyGate(E), StraightThrough(WriteGate(E))):
         DistinctAttention(E, gate=gate, **words)
     for gate in (KeyNoveltyGate(E), StraightThrough(KeyNoveltyGate(E))):
-        with pytest.raises(TypeError, match="asks how novel a token is"):
+        with pytest.raises(TypeError, match="use NoveltyGate, or a gate on the token alone"):
             DistinctAttention(E, gate=gate, **words)
 
 
