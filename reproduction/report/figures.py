@@ -122,7 +122,7 @@ def spoken_bytes(row: Row) -> str:
 
 def recall_points(result: Result) -> list[Line]:
     """Study recall: a point for each memory whose slots are tokens or items."""
-    states = ("delta", "ridge", "fourier", "based", "kanerva")  # their rows are no slots
+    states = ("s4d", "delta", "ridge", "fourier", "based", "kanerva")  # their rows are no slots
     left = ("superposition", "redundancy", "dp")
     return [
         point(row, row.measures["slots"].mean, "recall", "left" if row.name in left else "right")

@@ -32,6 +32,7 @@ from ..baselines import (
     Ridge,
     Superposition,
 )
+from ..baselines.s4d import S4D, STATES, STEPS
 from ..data import RecallTask
 from ..result import Result, Series, Setting
 from . import Progress
@@ -54,10 +55,16 @@ FEATURES, ROWS = 96, 36
 MEASURES = ("recall", "slots", "bytes")
 
 
+def make_s4d() -> S4D:
+    """The S4D layer trained on this task."""
+    return S4D(TASK)
+
+
 METHODS = (
     Method(
-        "superposition", "Fixed state (SSM)", "sum of k vᵀ, no decay", Superposition, role="paper"
+        "superposition", "Fixed state (sum)", "sum of k vᵀ, no decay", Superposition, role="paper"
     ),
+    Method("s4d", "S4D layer, trained", f"{STEPS} steps, {STATES} states a channel", make_s4d),
     Method("attention", "Full attention", "keeps every token", Attention, role="paper"),
     Method("knn", "kNN cache", "keeps every token, 1 neighbour", KNN, role="paper"),
     Method("recency", "Recency", f"B={BUDGET}", lambda: Recency(BUDGET), role="paper"),
@@ -148,6 +155,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
             least=LEAST,
             features=FEATURES,
             kanerva_rows=ROWS,
+            guess=1 / TASK.n_classes,
             episodes=EPISODES,
             binomial=sqrt(state * (1 - state) / EPISODES),
         ),
