@@ -3,13 +3,19 @@
 A gate gives every token a weight g in (0, 1), and the 64 tokens with the largest g are kept. A
 stream has 64 items, four times each; repeats of an item are identical (noise 0). The paper's loss
 is that of a soft read, with ``log g`` on the logits, and a penalty on the sum of g. We also vary
-the loss (`sampled_loss`), the streams of the training (`uneven`) and the gate at the start.
+the loss (`sampled_loss`), the streams of the training (`uneven`) and the gate at the start, and
+train the parametrisations that the paper names and leaves open.
+
+The last table trains the gate inside a layer of a language model (`nn.DistinctAttention`), on
+sequences of 8 items. The model is then read on the paper's stream, 64 items four times each, with
+hard slots: a token opens one where its novelty is above the threshold that the gate has learned.
 """
 
 # B streams, L tokens, Q queries, D key size, C classes, M tokens kept
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from inspect import signature
@@ -18,23 +24,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from distinctkv.nn import DistinctAttention, Heads, HybridLM, Mamba2, Reading
 from distinctkv.nn.gates import (
+    ContextGate,
     Fit,
     Gate,
+    GumbelGate,
     KeyGate,
     KeyNoveltyGate,
+    MetricGate,
     NoveltyGate,
     Probe,
     SignedGate,
+    StraightThrough,
+    SurpriseGate,
     distillation,
     fit,
     rule_loss,
     task_loss,
 )
 from distinctkv.nn.soft import budget_penalty, causal_novelty
+from distinctkv.nn.train import Ramp
+from distinctkv.nn.train import recall as recall_of
+from distinctkv.nn.train import train as train_model
+from distinctkv.policy import Concentration
 from distinctkv.rule import unit
 
-from ..data import Episode, RecallTask, occurrences
+from ..data import SILENT, Episode, MQARTask, RecallTask, occurrences
 from ..result import Measure, Result, Role, Row, Setting
 from . import Progress
 from .findings import paragraphs
@@ -49,9 +65,11 @@ HEADINGS = {
     "gates": "The paper's gates on its loss: recall before training and after it",
     "noise": "Repeats that differ: recall after training on the paper's loss",
     "recipe": "A large gate that fails at the start: which change makes it learn",
+    "other": "Parametrisations that the paper names and does not test",
+    "layer": "Inside a layer of a language model: recall, slots and tau on the paper's stream",
 }
 TASK = RecallTask(noise=0.0)
-STEPS, RECIPE_STEPS = 150, 300
+STEPS, RECIPE_STEPS, OTHER_STEPS = 150, 300, 75
 TEST_STREAMS = 96
 NOISES = (0.1, 0.5)
 KEPT = 64  # M, as many as there are items
@@ -77,6 +95,11 @@ GATES: Mapping[str, Callable[[], Gate]] = {
     "key": lambda: KeyGate(TASK.width),
     "both": lambda: KeyNoveltyGate(TASK.width),
     "flipped": lambda: FlippedGate(TASK.width),
+    "metric": lambda: MetricGate(TASK.width),
+    "context": lambda: ContextGate(TASK.width),
+    "straight": lambda: StraightThrough(NoveltyGate()),
+    "gumbel": lambda: GumbelGate(NoveltyGate()),
+    "surprise": lambda: SurpriseGate(TASK.width),
 }
 
 
@@ -129,6 +152,16 @@ TRAININGS = (
             ("unlearned", "Both, taught the opposite first", "both", "by chance", "uneven"),
         )
     ),
+    *(
+        Training(name, label, name, steps=OTHER_STEPS, table="other")
+        for name, label in (
+            ("metric", "A learned metric, two parameters"),
+            ("context", "A network makes the two parameters"),
+            ("straight", "Two parameters, straight through"),
+            ("gumbel", "Two parameters, Gumbel noise"),
+            ("surprise", "Linear in key and novelty"),
+        )
+    ),
 )  # fmt: skip
 
 
@@ -147,6 +180,11 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "queries_per_stream": QUERIES,
         "learning_rate": signature(fit).parameters["rate"].default,
         "read_theta": THETA,
+        "steps_of_other_gates": OTHER_STEPS,
+        "steps_in_a_layer": LAYER_STEPS,
+        "seeds_in_a_layer": n_layer_seeds(scale),
+        "budget_in_a_layer": LAYER_BUDGET,
+        "tau_of_the_rule_in_a_layer": LAYER_TAU,
     }
 
 
@@ -157,8 +195,15 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         rows = []
         for done, training in enumerate(TRAININGS, start=1):
             rows.append(row(training, [measure(training, seed) for seed in used]))
-            progress(done, len(TRAININGS))
-        return Outcome(rows, paragraphs("gates", rows), HEADINGS)
+            progress(done, len(TRAININGS) + len(LAYERS))
+        for done, (name, (label, role, setting, make)) in enumerate(LAYERS.items(), start=1):
+            found = [measure_layer(make, seed) for seed in used[: n_layer_seeds(scale)]]
+            columns = zip(("recall", "slots", "tau"), zip(*found, strict=True), strict=True)
+            measures = {measure: Measure.of(column) for measure, column in columns}
+            rows.append(Row(name, label, measures, setting, role, "layer"))
+            progress(len(TRAININGS) + done, len(TRAININGS) + len(LAYERS))
+        words = paragraphs("gates", rows, other_steps=OTHER_STEPS, layer_steps=LAYER_STEPS)
+        return Outcome(rows, words, HEADINGS)
 
     return run_training("gates", seeds, scale, measure_all)
 
@@ -281,3 +326,56 @@ def train(
     rng = np.random.default_rng(seed)
     test = probe(np.random.default_rng((seed, 1)), task, n_test)
     return fit(gate, loss, lambda: probe(rng, task, STREAMS, draw), test, budget=KEPT, steps=steps)
+
+
+# Inside a layer
+
+LAYER_TASK = MQARTask(n_items=8, repeats=3, n_keys=64, n_values=16)
+PAPER_TASK = MQARTask(n_items=64, repeats=4, n_keys=64, n_values=16)
+LAYER_STEPS, LAYER_STREAMS, LAYER_RATE = 150, 8, 1e-2
+LAYER_BUDGET = 18  # keys of a sequence: 8 names, 8 values or fewer, a blank, the first token
+LAYER_TAU = 0.15
+LAYER_WIDTH = 32
+LayerMake = Callable[[], DistinctAttention]
+
+
+def layer(gate: NoveltyGate | None) -> DistinctAttention:
+    """A layer of slots with the gate, or with a fixed threshold."""
+    heads = Heads(1, LAYER_WIDTH, lag=1)
+    if gate is not None:
+        return DistinctAttention(LAYER_WIDTH, heads, gate=gate, budget=LAYER_BUDGET)
+    fixed, reading = Concentration.fixed(LAYER_TAU), Reading("distinct", "first")
+    return DistinctAttention(LAYER_WIDTH, heads, concentration=fixed, reading=reading)
+
+
+LAYERS: Mapping[str, tuple[str, Role, str, LayerMake]] = {
+    "rule": ("Rule, fixed threshold", "cache", f"tau {LAYER_TAU}", lambda: layer(None)),
+    "two": ("Two parameters", "cache", "from a=10, b=.4", lambda: layer(NoveltyGate())),
+    "flat": ("Two parameters", "added", "from a=.1, b=.1", lambda: layer(NoveltyGate(0.1, 0.1))),
+    "shut": ("Two parameters", "added", "from a=10, b=1.8", lambda: layer(NoveltyGate(10.0, 1.8))),
+}
+
+
+def n_layer_seeds(scale: Scale) -> int:
+    """How many of the seeds train a language model."""
+    return n_seeds(scale) if scale.part >= 1 else 2
+
+
+def measure_layer(make: LayerMake, seed: int) -> tuple[float, float, float]:
+    """Recall, slots and tau on the paper's stream, trained on shorter ones; slots are hard."""
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    layer, backbone = make(), Mamba2(LAYER_WIDTH, states=16, head=LAYER_WIDTH)
+    model = HybridLM(LAYER_TASK.vocabulary, LAYER_WIDTH, [backbone, layer])
+    drawn = (LAYER_TASK.draw(rng, LAYER_STREAMS) for _ in range(LAYER_STEPS))
+    batches = ((torch.from_numpy(one.tokens), torch.from_numpy(one.targets)) for one in drawn)
+    steps = train_model(
+        model, batches, steps=LAYER_STEPS, rate=LAYER_RATE, every=LAYER_STEPS,
+        anneal=Ramp(1.0, 0.0, 0.5),
+    )  # fmt: skip
+    deque(steps, maxlen=0)
+    test = PAPER_TASK.draw(np.random.default_rng((seed, 1)), LAYER_STREAMS)
+    asked = torch.from_numpy(np.where(test.asked, test.targets, SILENT))
+    found = recall_of(model, torch.from_numpy(test.tokens), asked)
+    assert layer.slots_per_token is not None
+    return found, float(layer.slots_per_token) * PAPER_TASK.n_tokens, float(layer.tau)

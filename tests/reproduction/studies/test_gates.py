@@ -25,6 +25,7 @@ def short(seed):
         trainings = tuple(replace(one, steps=min(one.steps, 1)) for one in gates.TRAININGS)
         patch.setattr(gates, "TRAININGS", trainings)
         patch.setattr(gates, "STEPS", 1)
+        patch.setattr(gates, "LAYER_STEPS", 1)
         patch.setattr(gates, "STREAMS", 1)
         patch.setattr(gates, "TEST_STREAMS", 2)
         return gates.run(range(seed, seed + 9), QUICK)
@@ -37,7 +38,8 @@ def test_two_parameters_are_right_before_they_are_trained(short):
 
 
 def test_every_training_has_its_row_and_every_claim_its_number(short):
-    assert [row.name for row in short.rows] == [one.name for one in gates.TRAININGS]
+    names = [one.name for one in gates.TRAININGS] + [*gates.LAYERS]
+    assert [row.name for row in short.rows] == names
     assert len(short.claims) == 11
     assert len(short.seeds) == 3
 
