@@ -287,7 +287,7 @@ def compare(
 
 def seeds_of(stream: Stream, seeds: Sequence[int], scale: Scale) -> Sequence[int]:
     """The seeds that run on a stream; a short run has fewer on MovieLens, which is long."""
-    few = max(min(MIN_SEEDS, len(seeds)), scale.of(len(seeds)))
+    few = max(min(MIN_SEEDS, len(seeds)), scale.of(len(seeds)), scale.seeds)
     return seeds if stream is BGL else seeds[:few]
 
 
