@@ -70,9 +70,10 @@ def command(
     """Measure the paper's tables again, and say which of its claims hold.
 
     Prints a table per study and writes DIR/STUDY.json and DIR/report.html; with --full into
-    DIR/full. A study is not run again if its result is there, from the same code and settings. Exit
-    status 1 if a claim marked as reproduced is outside its tolerance, or one that we contest is
-    neither the paper's number nor ours.
+    DIR/full. A study is not run again if its result is there, from the same code and settings.
+    Every claim holds, differs or is inconclusive, with its tolerance and margin beside it; a study
+    with inconclusive claims runs again with up to ten seeds. Exit status 1 if a claim differs and
+    claims.toml does not explain why.
 
     Studies of real streams use those on this machine and download none (python -m
     reproduction.data). Claims on missing data are listed as not measured; they do not change the
@@ -103,7 +104,7 @@ def command(
         done = ", ".join(finished) or "none"
         click.echo(f"stopped; finished: {done}. Without --again the rest goes on from there.")
         sys.exit(130)
-    sys.exit(0 if all(result.passes for result in results) else 1)
+    sys.exit(1 if any(claim.unexplained for one in results for claim in one.claims) else 0)
 
 
 def require_report() -> None:
@@ -145,18 +146,16 @@ def _run(name: str, seeds: range, scale: runner.Scale, folder: Path) -> Result:
 
 
 def _publish(results: Sequence[Result], folder: Path, figure: Path | None) -> None:
-    """Write the report, say where it is, and name the claims that fail."""
+    """Write the report, say where it is, and name the claims that do not hold."""
     from .report import figures, page, text
 
     # The page shows every study in the folder, not only those asked for now.
     page.write(runner.read_results(folder), folder / "report.html")
-    for result in results:
-        for claim in result.claims:
-            if not claim.passes:
-                click.echo(
-                    f"{claim.id} fails: paper {claim.paper}, measured {claim.measured:.4g}, "
-                    f"allowed difference {claim.tolerance:.2g}"
-                )
+    for claim in (claim for result in results for claim in result.claims):
+        if claim.verdict in ("differs", "inconclusive"):
+            place = claim.id.removesuffix(f".{claim.measure}")
+            paper = f"paper {text.printed(claim.paper)}, measured {claim.measured:.4g}"
+            click.echo(f"{text.MARKS[claim.verdict]} {place}: {text.claim_line(claim)} ({paper})")
     click.echo(f"{text.tally(results)}. Report: {folder / 'report.html'}")
     if figure:
         drawn = figures.write_story(results, figure)

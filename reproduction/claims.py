@@ -1,31 +1,43 @@
-"""The paper's numbers, and whether ours agree with them."""
+"""The paper's numbers, and whether ours are equivalent to them."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TypedDict
 
-from .result import Claim, Kind, Measure, Result, Row, Source
+from .result import Bound, Claim, Kind, Measure, Result, Row, Source, Verdict
+
+# The largest spread that the paper prints, of a part of one; of a larger number, this part of it.
+LARGEST_SPREAD = 0.03
+MOST_SEEDS = 10  # as many as the paper's; a claim that these leave open stays inconclusive
 
 
 class Wording(TypedDict, total=False):
-    """A line of ``claims.toml``: a number and its tolerance always, a qualification sometimes."""
+    """A line of ``claims.toml``: a number and its tolerance always, the rest where it applies."""
 
     paper: float
     tolerance: float
     source: Source
-    caveat: str
-    contested: str
-    ours: float
-    not_judged: str
-    lower_bound: bool
+    kind: Kind
+    bound: Bound
+    once: bool
+    note: str
+    explanation: str
 
 
 # table -> row -> measure -> wording
 Claims = Mapping[str, Mapping[str, Mapping[str, Wording]]]
+
+
+@cache
+def _all_claims() -> Mapping[str, Claims]:
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
 
 
 def claims_for(study: str) -> Claims:
@@ -34,9 +46,7 @@ def claims_for(study: str) -> Claims:
     >>> claims_for("recall")["table"]["dp"]["slots"]
     {'paper': 64, 'tolerance': 0.5, 'source': 'rounding'}
     """
-    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    tables: Claims = tomllib.loads(text).get(study, {})
-    return tables
+    return _all_claims().get(study, {})
 
 
 def check(study: str, rows: Sequence[Row], claims: Claims | None = None) -> tuple[Claim, ...]:
@@ -77,17 +87,21 @@ def mark_unmeasured(name: str, wording: Wording) -> Claim:
     """A claim on what was not measured.
 
     >>> mark_unmeasured("toy.table.dp.recall", {"paper": 0.92, "tolerance": 0.02}).verdict
-    'not measured: data missing'
+    'not measured'
     """
     return Claim(
         id=name,
         paper=wording["paper"],
         measured=None,
         spread=None,
+        n=0,
+        margin=None,
         tolerance=wording["tolerance"],
         source=wording.get("source", "ours"),
-        verdict="not measured: data missing",
-        kind="missing",
+        verdict="not measured",
+        kind=wording.get("kind", "measured"),
+        bound=wording.get("bound"),
+        note=wording.get("note", ""),
     )
 
 
@@ -102,37 +116,117 @@ def _lines(study: str, claims: Claims) -> Mapping[str, Wording]:
 
 
 def judge(name: str, ours: Measure, wording: Wording) -> Claim:
-    """One verdict: ``|ours - paper| <= tolerance + margin`` holds.
+    """The equivalence test of one claim, from the data alone.
 
     >>> wording = {"paper": 0.92, "tolerance": 0.02}
-    >>> claim = judge("toy.table.dp.recall", Measure(0.9, 0.03, 9), wording)
-    >>> claim.verdict, round(claim.tolerance, 4)
-    ('holds', 0.0431)
+    >>> [judge("toy.table.dp.recall", Measure(mean, 0.01, 9), wording).verdict
+    ...  for mean in (0.915, 0.905, 0.85)]
+    ['holds', 'inconclusive', 'differs']
     """
-    tolerance = round(wording["tolerance"] + ours.margin, 12)
-    verdict, kind = _verdict(ours.mean, tolerance, wording)
-    return Claim(
+    tolerance, margin = _limits(ours, wording)
+    claim = Claim(
         id=name,
         paper=wording["paper"],
         measured=ours.mean,
         spread=ours.sd,
+        n=ours.n,
+        margin=margin,
         tolerance=tolerance,
         source=wording.get("source", "ours"),
-        verdict=verdict,
-        kind=kind,
+        verdict="inconclusive",
+        kind=wording.get("kind", "measured"),
+        bound=wording.get("bound"),
+        note=wording.get("note", ""),
     )
+    verdict = _verdict(claim.distance or 0.0, margin, tolerance)
+    explanation = wording.get("explanation", "") if verdict == "differs" else ""
+    return replace(claim, verdict=verdict, explanation=explanation)
 
 
-def _verdict(mean: float, tolerance: float, wording: Wording) -> tuple[str, Kind]:
-    """The verdict in words, and its kind."""
+def _verdict(distance: float, margin: float, tolerance: float) -> Verdict:
+    if round(distance + margin - tolerance, 12) <= 0:
+        return "holds"
+    return "differs" if round(distance - margin - tolerance, 12) > 0 else "inconclusive"
 
-    def near(number: float) -> bool:
-        return round(abs(mean - number), 12) <= tolerance
 
-    if "not_judged" in wording:
-        return f"not judged, {wording['not_judged']}", "not_judged"
-    if "contested" in wording and near(wording["ours"]):
-        return wording["contested"], "contested"
-    if near(wording["paper"]) or (wording.get("lower_bound") and mean > wording["paper"]):
-        return f"holds, {wording['caveat']}" if "caveat" in wording else "holds", "holds"
-    return "fails", "fails"
+def _limits(ours: Measure, wording: Wording) -> tuple[float, float]:
+    """Tolerance and margin: the claim's own and that of our mean, or those of one more draw.
+
+    Where the paper draws once, its number may lie as far from our mean as one more draw of ours:
+    the prediction interval at 95 in 100 is added to the tolerance. What that interval has above the
+    largest spread that the paper prints is margin, so that widely spread draws agree with nothing.
+
+    >>> _limits(Measure(629.5, 2.0, 5), {"paper": 628, "tolerance": 0.5, "once": True})
+    (6.590674839457, 0.0)
+    """
+    if not wording.get("once"):
+        return wording["tolerance"], round(ours.margin, 12)
+    most = LARGEST_SPREAD * max(1.0, abs(wording["paper"]))
+    allowed = min(ours.draw_margin, most)
+    return round(wording["tolerance"] + allowed, 12), round(ours.draw_margin - allowed, 12)
+
+
+# More seeds
+
+
+def seeds_wanted(result: Result, most: int = MOST_SEEDS) -> int:
+    """How many seeds, up to ``most``, would settle the inconclusive claims if their means stay.
+
+    0 if every claim has a verdict, or if so many seeds would settle none of the others.
+    """
+    lines = _lines(result.study, claims_for(result.study))
+    wanted = (
+        _seeds_to_settle(claim, lines[claim.id], most)
+        for claim in result.claims
+        if claim.verdict == "inconclusive"
+    )
+    return max(wanted, default=0)
+
+
+def _seeds_to_settle(claim: Claim, wording: Wording, most: int) -> int:
+    """The fewest seeds that give a verdict, or 0.
+
+    >>> wording = {"paper": 0.92, "tolerance": 0.02}
+    >>> claim = judge("toy.table.dp.recall", Measure(0.91, 0.01, 3), wording)
+    >>> claim.verdict, _seeds_to_settle(claim, wording, most=10)
+    ('inconclusive', 7)
+    """
+    mean, sd = claim.measured or 0.0, claim.spread or 0.0
+    for n in range(claim.n + 1, most + 1):
+        if judge(claim.id, Measure(mean, sd, n), wording).verdict != "inconclusive":
+            return n
+    return 0
+
+
+# The tally
+
+
+def tally(results: Iterable[Result]) -> dict[Kind, Counter[Verdict]]:
+    """How many claims of each kind have which verdict; the first kind could have failed."""
+    kinds: tuple[Kind, ...] = ("measured", "searched", "repeat", "by construction", "file count")
+    found: dict[Kind, Counter[Verdict]] = {kind: Counter() for kind in kinds}
+    for result in results:
+        for claim in result.claims:
+            found[claim.kind][claim.verdict] += 1
+    return found
+
+
+def headline(results: Iterable[Result]) -> str:
+    """The verdicts of the claims that were measured and could have failed, as the README has them.
+
+    >>> from .result import Result
+    >>> claim = judge("toy.table.dp.recall", Measure(0.9, 0.0, 3), {"paper": 0.9, "tolerance": 0.1})
+    >>> headline([Result("toy", "", "", (), (), {}, (), claims=(claim,))])
+    '1 independent claim: 1 holds, 0 differ, 0 inconclusive'
+    """
+    found = tally(results)["measured"]
+    total = found.total()
+    if not total:
+        return "no independent claims"
+    said = (
+        f"{total} independent claim{'s' * (total != 1)}: "
+        f"{found['holds']} hold{'s' * (found['holds'] == 1)}, "
+        f"{found['differs']} differ{'s' * (found['differs'] == 1)}, "
+        f"{found['inconclusive']} inconclusive"
+    )
+    return f"{said}, {found['not measured']} not measured" if found["not measured"] else said

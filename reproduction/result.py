@@ -12,9 +12,14 @@ from typing import Any, Literal
 Setting = str | int | float
 # A row of the paper's table; one that we add to it; the cache itself.
 Role = Literal["paper", "added", "cache"]
-# What became of a number of the paper. One that is not judged is shown; one whose data is missing
-# was not measured.
-Kind = Literal["holds", "contested", "fails", "not_judged", "missing"]
+# What a comparison with the paper's number came to; "not measured" where the data is missing.
+Verdict = Literal["holds", "differs", "inconclusive", "not measured"]
+# What an ordering or a "more than" of the paper asks for.
+Bound = Literal["at least", "at most"]
+# Whether the comparison says anything: a number that could have come out otherwise; a budget, size
+# or parameter count; a count of a file's lines or items; a sentence of the paper that another claim
+# tests already; a number reached at a setting that was searched for it.
+Kind = Literal["measured", "by construction", "file count", "repeat", "searched"]
 # Where a tolerance comes from: the paper's spread, the last digit it prints, or us.
 Source = Literal["spread", "rounding", "ours"]
 # Student's t, for 95 in 100, by degrees of freedom from 1; later ones follow from the last.
@@ -53,9 +58,17 @@ class Measure:
         >>> [round(Measure(0.0, 1.0, n).margin * sqrt(n), 2) for n in (2, 5, 10, 40, 1000)]
         [12.71, 2.78, 2.26, 2.03, 1.96]
         """
+        return self._student * self.error
+
+    @property
+    def draw_margin(self) -> float:
+        """How far from the mean one more draw may lie, at 95 in 100: the prediction interval."""
+        return self._student * self.sd * sqrt(1 + 1 / self.n)
+
+    @property
+    def _student(self) -> float:
         free = self.n - 1
-        t = STUDENT[free - 1] if free <= len(STUDENT) else 1.96 + 2.7 / free
-        return t * self.error
+        return STUDENT[free - 1] if free <= len(STUDENT) else 1.96 + 2.7 / free
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,30 +113,54 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A number of the paper beside ours, and our verdict.
+    """A number of the paper beside ours, and whether the two are equivalent.
 
-    ``id`` is study, table, row and measure; ``source`` says where the tolerance comes from. A claim
-    that we contest, or do not judge, has its verdict in words.
+    ``id`` is study, table, row and measure. The verdict is *holds* when ``distance + margin <=
+    tolerance``, *differs* when ``distance - margin > tolerance`` and else *inconclusive*.
     """
 
     id: str
     paper: float
-    measured: float | None  # None where the data is missing
-    spread: float | None
+    measured: float | None  # None where the data is missing, as all that follows from it
+    spread: float | None  # standard deviation between seeds
+    n: int  # seeds
+    margin: float | None  # of our mean at 95 in 100
     tolerance: float
-    source: Source
-    verdict: str
+    source: Source  # of the tolerance
+    verdict: Verdict
     kind: Kind
+    bound: Bound | None = None  # of a number that the paper's only limits
+    note: str = ""  # what has to be known whatever the verdict is
+    explanation: str = ""  # why it differs; empty unless it does
 
     @property
-    def passes(self) -> bool:
-        """False only where we say that a claim holds, or what holds instead, and it is not so."""
-        return self.kind != "fails"
+    def difference(self) -> float | None:
+        """Ours less the paper's."""
+        return None if self.measured is None else round(self.measured - self.paper, 12)
 
     @property
-    def judged(self) -> bool:
-        """Whether it counts."""
-        return self.kind not in ("not_judged", "missing")
+    def distance(self) -> float | None:
+        """How far ours is from the paper's; negative where ours is well inside a bound.
+
+        >>> from dataclasses import replace
+        >>> claim = Claim("a.b.c.d", .9, .95, .0, 3, .0, .01, "ours", "holds", "measured")
+        >>> claim.distance, replace(claim, bound="at least").distance
+        (0.05, -0.05)
+        """
+        if self.difference is None:
+            return None
+        signs = {"at least": -self.difference, "at most": self.difference}
+        return signs[self.bound] if self.bound else abs(self.difference)
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether it differs and nothing explains why; it decides the exit status."""
+        return self.verdict == "differs" and not self.explanation
+
+    @property
+    def independent(self) -> bool:
+        """Whether it was measured and could have failed by itself."""
+        return self.kind == "measured"
 
     @property
     def table(self) -> str:
@@ -158,11 +195,6 @@ class Result:
     seconds: float = 0.0
     headings: Mapping[str, str] = field(default_factory=dict)  # table -> what stands above it
     missing: tuple[str, ...] = ()  # streams that were not on this machine
-
-    @property
-    def passes(self) -> bool:
-        """Whether every claim is as we say it is; it decides the exit code."""
-        return all(claim.passes for claim in self.claims)
 
     @property
     def tables(self) -> Mapping[str, tuple[Row, ...]]:

@@ -100,7 +100,8 @@ def _verdicts(result: Result, rows: Sequence[Row]) -> Table:
         found = verdict(result, row)
         if not found.text and row.role != "added":
             continue
-        said = f"{found.mark} {found.text}" if found.text else "added, not in the paper"
-        last = Text(said, style="" if found.passes else "red")
+        lines = "\n".join(found.lines) or found.text
+        said = f"{found.mark} {lines}" if found.text else "added, not in the paper"
+        last = Text(said, style="red" if found.verdict == "differs" else "")
         made.add_row(Text(row.label), Text(row.setting), last, style=STYLES[row.role])
     return made

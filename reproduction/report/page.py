@@ -91,7 +91,6 @@ def render(results: Sequence[Result]) -> str:
         story=next((section for section in sections if section.pictures), None),
         text=text,
         tally=text.tally(results),
-        all_hold=all(result.passes for result in results),
     )
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from ..result import Claim, Kind, Measure, Result, Row
+from ..claims import headline
+from ..claims import tally as count
+from ..result import Claim, Measure, Result, Row, Verdict
 
-# A sign for each kind of verdict; of several in a row, the first stands for it.
-MARKS: Mapping[Kind, str] = {
-    "fails": "✗",
-    "contested": "≠",
+# A sign for each verdict; of several in a row, the first stands for it.
+MARKS: Mapping[Verdict, str] = {
+    "differs": "≠",
+    "inconclusive": "?",
     "holds": "✓",
-    "not_judged": "·",
-    "missing": "○",
+    "not measured": "○",
 }
 UNMEASURED = "not measured: data missing"
 
@@ -58,41 +60,53 @@ def spread(measure: Measure) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The claims on one row, in a word or a few."""
+class RowVerdict:
+    """The claims on one row: their verdicts in a word or a few, and a line for each."""
 
     text: str
-    kind: Kind | None = None
+    verdict: Verdict | None = None
+    lines: tuple[str, ...] = ()
 
     @property
     def mark(self) -> str:
         """A sign that does not need colour."""
-        return MARKS[self.kind] if self.kind else ""
-
-    @property
-    def passes(self) -> bool:
-        """Whether nothing fails here."""
-        return self.kind != "fails"
+        return MARKS[self.verdict] if self.verdict else ""
 
 
-def verdict(result: Result, row: Row) -> Verdict:
-    """What we say of a row; nothing, if the paper says nothing and it was measured.
-
-    Failures are named first, then every verdict that is more than "holds".
-    """
+def verdict(result: Result, row: Row) -> RowVerdict:
+    """What the claims on a row came to; nothing, if the paper says nothing and it was measured."""
     claims = result.claims_of(row)
     if not claims:
         lacks = f"not measured: {row.missing} missing"
-        return Verdict(lacks, "missing") if row.missing else Verdict("")
-    kind = next(kind for kind in MARKS if kind in {claim.kind for claim in claims})
-    if kind == "fails":
-        failed = ", ".join(claim.measure for claim in claims if not claim.passes)
-        return Verdict(f"fails: {failed}", kind)
-    if kind == "missing":
-        return Verdict(UNMEASURED, kind)
-    particular = [claim for claim in claims if claim.verdict != "holds"]
-    said = "; ".join(f"{claim.measure}: {claim.verdict}" for claim in particular)
-    return Verdict(said or "holds", kind)
+        return RowVerdict(lacks, "not measured") if row.missing else RowVerdict("")
+    worst = next(one for one in MARKS if one in {claim.verdict for claim in claims})
+    if worst == "not measured":
+        return RowVerdict(UNMEASURED, worst)
+    measures = ", ".join(claim.measure for claim in claims if claim.verdict == worst)
+    said = worst if worst == "holds" else f"{measures}: {worst}"
+    return RowVerdict(said, worst, tuple(map(claim_line, claims)))
+
+
+def claim_line(claim: Claim) -> str:
+    """A verdict with all that it rests on.
+
+    >>> claim = Claim("a.b.dp.recall", 0.82, 0.817, 0.005, 10, 0.0034, 0.02, "spread", "holds",
+    ...     "searched", note="theta searched for this number")
+    >>> claim_line(claim)
+    'recall holds: off by -0.003 ± 0.0034, tolerance 0.02; theta searched for this number'
+    """
+    if claim.difference is None or claim.margin is None:
+        return f"{claim.measure}: {UNMEASURED}"
+    bound = f" (paper: {claim.bound})" if claim.bound else ""
+    kind = "" if claim.kind in ("measured", "searched") else claim.kind
+    said = [
+        f"{claim.measure} {claim.verdict}: off by {claim.difference:.3g} ± {claim.margin:.2g}, "
+        f"tolerance {claim.tolerance:.2g}{bound}",
+        kind,
+        claim.note,
+        claim.explanation,
+    ]
+    return "; ".join(filter(None, said))
 
 
 def paper(result: Result, row: Row, measure: str) -> str:
@@ -113,24 +127,20 @@ def cell(row: Row, measure: str) -> str:
 
 
 def tally(results: Sequence[Result]) -> str:
-    """How many claims hold, how many we contest, and how many lack their data.
-
-    Those that we do not judge are not counted.
-    """
-    claims = [claim for result in results for claim in result.claims]
-    kinds = [claim.kind for claim in claims if claim.judged]
-    said = f"{kinds.count('holds')} of {len(kinds)} claims hold" if kinds else "no claims to check"
-    if "contested" in kinds:
-        said += f", {kinds.count('contested')} contested"
-    without = sum(claim.kind == "missing" for claim in claims)
-    return f"{said}; {without} claim{'s' * (without != 1)} {UNMEASURED}" if without else said
+    """The verdicts of the independent claims; then how many of each other kind hold."""
+    rest = (
+        f"{kind}: {found['holds']} of {found.total()} hold"
+        for kind, found in count(results).items()
+        if kind != "measured" and found.total()
+    )
+    return "; ".join([headline(results), *rest])
 
 
 def score(result: Result) -> str:
-    """Claims that hold, of all that are judged in a study, and those that lack their data."""
-    kinds = [claim.kind for claim in result.claims if claim.judged]
-    without = sum(claim.kind == "missing" for claim in result.claims)
-    said = [f"{kinds.count('holds')} of {len(kinds)} hold"] if kinds or not without else []
+    """The claims of a study by verdict; most of all, how many hold."""
+    verdicts = Counter(claim.verdict for claim in result.claims)
+    without = verdicts.pop("not measured", 0)
+    said = [f"{verdicts['holds']} of {verdicts.total()} hold"] if verdicts or not without else []
     return "; ".join([*said, f"{without} {UNMEASURED}"] if without else said)
 
 
@@ -164,19 +174,22 @@ def missing_notice(result: Result) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Discrepancy:
-    """A verdict other than "holds", and the rows that share it."""
+    """Claims that do not hold, and the rows that share their words."""
 
     where: str
     text: str
-    kind: str  # contested or fails
+    verdict: Verdict
     mark: str
 
 
 def discrepancies(result: Result) -> list[Discrepancy]:
-    """Where we differ from the paper; rows with the same words are named together."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    for row in result.rows:
-        said = verdict(result, row)
-        if said.kind in ("contested", "fails"):
-            found.setdefault((said.text, said.kind, said.mark), []).append(row.label)
-    return [Discrepancy(", ".join(rows), *said) for said, rows in found.items()]
+    """Where a number differs or is inconclusive; rows with the same words are named together."""
+    labels = {(row.table, row.name): row.label for row in result.rows}
+    found: dict[tuple[str, Verdict, str], list[str]] = {}
+    for claim in result.claims:
+        if claim.verdict in ("differs", "inconclusive"):
+            said = f"{claim.measure} {claim.verdict}: {claim.explanation}".removesuffix(": ")
+            found.setdefault((said, claim.verdict, MARKS[claim.verdict]), []).append(
+                labels[claim.table, claim.row]
+            )
+    return [Discrepancy(", ".join(dict.fromkeys(rows)), *said) for said, rows in found.items()]

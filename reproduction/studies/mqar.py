@@ -38,7 +38,7 @@ QUESTION = (
     "in how many bytes, and does it go on where its training ended?"
 )
 HEADINGS = {
-    "paper": "The paper's words on recall with redundancy, as numbers",
+    "distinct": "What the paper says of distinct items, in models that it does not have",
     "recall": "Recall of K items that each came r times; the first column is as in training",
     "bytes": "Bytes held at the end of such a sequence, both blocks",
     "kinds": "Recall of other kinds of sequences, no model trained on them",
@@ -46,12 +46,12 @@ HEADINGS = {
     "bits": "The same model with slots of fewer bits",
 }
 LABELS: Mapping[tuple[str, str], str] = {
-    ("paper", "attention"): "Recall less attention's, as trained",
-    ("paper", "beyond"): "Recall less attention's, at the most items",
-    ("paper", "items"): "Slots per item",
-    ("paper", "reduction"): "Tokens per slot, each item four times",
-    ("paper", "length"): "Slots in a longer sequence of the same items, to those as trained",
-    ("paper", "growth"): "Slots per item at the most items, to those as trained",
+    ("distinct", "attention"): "Recall less attention's, as trained",
+    ("distinct", "beyond"): "Recall less attention's, at the most items",
+    ("distinct", "items"): "Slots per item",
+    ("distinct", "reduction"): "Tokens per slot, each item four times",
+    ("distinct", "length"): "Slots in a longer sequence of the same items, to those as trained",
+    ("distinct", "growth"): "Slots per item at the most items, to those as trained",
     ("kinds", "newest"): "SSM + slots, mass read, newest values",
     ("bits", "float32"): "32 bits, mean values",
     ("bits", "bfloat16"): "keys of 16 bits, mean values of 32",
@@ -171,7 +171,7 @@ def _paper(ours: Mapping[Place, Score], full: Mapping[Place, Score], size: Size)
         "length": ours[longer].slots / ours[first].slots,
         "growth": (ours[most].slots / most[0]) / (ours[first].slots / first[0]),
     }
-    return {("paper", name): {"number": number} for name, number in numbers.items()}
+    return {("distinct", name): {"number": number} for name, number in numbers.items()}
 
 
 def rows_of(found: Sequence[Numbers]) -> tuple[Row, ...]:

@@ -44,12 +44,15 @@ NOT_IN_KEY = ("reproduction.studies.runner", "reproduction.studies", "reproducti
 class Scale:
     """The part of a study's full size that is run; the code is the same at every scale.
 
+    ``seeds`` is how many a study uses at least, where it would use fewer of those it is given.
+
     >>> QUICK.of(300), FULL.of(300), Scale("tiny", 0.001).of(300)
     (60, 300, 1)
     """
 
     name: str
     part: float
+    seeds: int = 0
 
     def __post_init__(self) -> None:
         if not 0 < self.part <= 1:
@@ -74,9 +77,15 @@ def silent(done: int, total: int) -> None:
 def run_study(
     name: str, seeds: Sequence[int], scale: Scale, folder: Path, progress: Progress
 ) -> Result:
-    """Run a study and write its result to ``folder``, atomically."""
+    """Run a study and write its result to ``folder``, atomically.
+
+    Where claims are inconclusive the study runs once more, with as many of the seeds as would
+    settle them.
+    """
     versions(name)  # of the code as it is now, not as it may be after hours
     result = load(name).run(seeds, scale, progress)
+    if wanted := claims.seeds_wanted(result, most=len(seeds)):
+        result = load(name).run(seeds, replace(scale, seeds=wanted), progress)
     folder.mkdir(parents=True, exist_ok=True)
     snapshot.replace(folder / f"{name}.json", result.to_json().encode())
     return result
@@ -94,13 +103,18 @@ def read_result(name: str, folder: Path) -> Result | None:
 
 
 def find_result(name: str, seeds: Sequence[int], scale: Scale, folder: Path) -> Result | None:
-    """The result in ``folder``, if this code made it with these settings and seeds."""
-    result, settings = read_result(name, folder), load(name).settings(scale)
-    # A long study uses the first few of the seeds.
-    most = settings.get("seeds_used")
-    used = tuple(seeds)[: most if isinstance(most, int) else None]
-    if result and result.seeds in (used, tuple(seeds)) and result.settings == settings:
-        return result
+    """The result in ``folder``, if this code made it with these settings, and seeds or more."""
+    result = read_result(name, folder)
+    if result is None:
+        return None
+    n_used = max((one.n for row in result.rows for one in row.measures.values()), default=0)
+    for one in (scale, replace(scale, seeds=n_used)):
+        settings = load(name).settings(one)
+        # A long study uses the first few of the seeds.
+        most = settings.get("seeds_used")
+        used = tuple(seeds)[: most if isinstance(most, int) else None]
+        if result.seeds in (used, tuple(seeds)) and result.settings == settings:
+            return result
     return None
 
 
@@ -281,7 +295,7 @@ def device() -> str:
 
 def n_seeds(scale: Scale) -> int:
     """How many of the seeds are used."""
-    return max(3, scale.of(SEEDS))
+    return max(3, scale.of(SEEDS), scale.seeds)
 
 
 def run_training(

@@ -109,4 +109,4 @@ def used_seeds(seeds: Sequence[int], scale: Scale) -> Sequence[int]:
     >>> len(used_seeds(range(10), QUICK)), len(used_seeds(range(10), FULL))
     (3, 10)
     """
-    return seeds[: max(MIN_SEEDS, scale.of(len(seeds)))]
+    return seeds[: max(MIN_SEEDS, scale.of(len(seeds)), scale.seeds)]

@@ -21,7 +21,7 @@ def test_the_papers_number_stands_beside_ours(result):
 def test_eighty_columns_show_setting_and_verdict(result):
     text = shown(result, width=80)
     assert "setting of Ours" in text
-    assert "✓ holds" in text
+    assert "✓ recall holds: off by 0 ± 0.016, tolerance 0.05" in " ".join(text.split())
     assert "added, not in the paper" in text
 
 
@@ -44,10 +44,11 @@ def test_brackets_in_a_name_are_shown(result):
 
 def test_an_added_row_that_is_judged_shows_its_verdict(result):
     claim = replace(
-        result.claims[0], id="recall.table.extra.recall", verdict="a tie", kind="contested"
+        result.claims[0], id="recall.table.extra.recall", verdict="differs", explanation="a tie"
     )
     text = shown(replace(result, claims=(claim,)))
-    assert "≠ recall: a tie" in text
+    assert "≠ recall differs:" in text
+    assert "a tie" in text
     assert "added, not in the paper" not in text
 
 

@@ -96,8 +96,8 @@ def test_question_reading_and_settings_are_there(text):
 
 def test_a_failing_claim_is_seen_at_once(make_result):
     text = page.render([make_result(claimed=0.5)])
-    assert "0 of 1 claims hold" in text
-    assert "fails: recall" in text
+    assert "0 hold, 1 differs" in text
+    assert "recall differs" in text
 
 
 def test_the_page_knows_dark_and_print(text):
@@ -134,9 +134,10 @@ def test_the_page_is_put_in_place_whole(result, tmp_path):
 def test_a_row_without_data_is_on_the_page_and_not_marked_as_held(partly):
     text = page.render([partly])
     assert Outline(text).open == []
-    assert "1 claim not measured: data missing" in text
+    assert "0 inconclusive, 1 not measured" in text
     assert (
-        '<td class="missing"><span aria-hidden="true">○</span> not measured: data missing' in text
+        '<td class="not-measured"><span aria-hidden="true">○</span> not measured: data missing'
+        in text
     )
     assert "reproduction.data get mimic" in text
 
@@ -151,7 +152,7 @@ def test_a_study_without_data_has_its_place_on_the_page(result, lacking):
 def test_a_page_of_nothing_but_absence_can_be_made(lacking):
     text = page.render([lacking])
     assert Outline(text).open == []
-    assert "no claims to check; 1 claim not measured: data missing" in text
+    assert "0 inconclusive, 1 not measured" in text
 
 
 def test_the_story_is_the_first_figure_there_is(lacking, result):

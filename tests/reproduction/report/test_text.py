@@ -14,11 +14,12 @@ def verdict(result, name):
 def test_a_row_whose_claims_hold_holds(result):
     found = verdict(result, "dp")
     assert (found.text, found.mark) == ("holds", "✓")
+    assert found.lines == ("recall holds: off by 0 ± 0.016, tolerance 0.05",)
 
 
-def test_a_row_that_fails_names_what_fails(make_result):
+def test_a_row_that_differs_names_what_differs(make_result):
     found = verdict(make_result(claimed=0.5), "dp")
-    assert (found.text, found.mark) == ("fails: recall", "✗")
+    assert (found.text, found.mark) == ("recall: differs", "≠")
 
 
 def test_a_row_that_the_paper_does_not_have_gets_no_verdict(result):
@@ -26,67 +27,61 @@ def test_a_row_that_the_paper_does_not_have_gets_no_verdict(result):
     assert (found.text, found.mark) == ("", "")
 
 
-def test_a_qualified_claim_speaks_for_its_row(result):
-    claim = replace(result.claims[0], verdict="holds, at B=K only")
-    found = verdict(replace(result, claims=(claim,)), "dp")
-    assert found.text == "recall: holds, at B=K only"
-
-
-def test_a_contested_claim_is_not_marked_as_one_that_holds(result):
-    claim = replace(result.claims[0], verdict="disappears at equal cost", kind="contested")
-    contested = replace(result, claims=(claim,))
-    assert verdict(contested, "dp").mark == "≠"
-    assert text.tally([result, contested]) == "1 of 2 claims hold, 1 contested"
-
-
-def test_a_number_set_aside_is_told_and_not_counted(result):
-    claim = replace(result.claims[0], verdict="not judged, one machine's", kind="not_judged")
-    aside = replace(result, claims=(claim,))
-    assert verdict(aside, "dp").text == "recall: not judged, one machine's"
-    assert verdict(aside, "dp").mark == "·"
-    assert text.tally([result, aside]) == "1 of 1 claims hold"
-    assert text.score(aside) == "0 of 0 hold"
-    assert text.discrepancies(aside) == []
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({"note": "at B=K only"}, "tolerance 0.05; at B=K only"),
+        ({"kind": "repeat"}, "tolerance 0.05; repeat"),
+        ({"kind": "searched", "note": "tau searched for it"}, "0.05; tau searched for it"),
+        ({"bound": "at least"}, "tolerance 0.05 (paper: at least)"),
+        ({"explanation": "a tie"}, "tolerance 0.05; a tie"),
+    ],
+)
+def test_a_line_says_all_that_the_verdict_rests_on(result, changes, end):
+    assert text.claim_line(replace(result.claims[0], **changes)).endswith(end)
 
 
 def test_where_nothing_is_claimed_nothing_is_counted(result):
-    assert text.tally([replace(result, claims=())]) == "no claims to check"
+    assert text.tally([replace(result, claims=())]) == "no independent claims"
 
 
-def test_the_tally_counts_over_all_studies(make_result):
-    results = [make_result(), make_result(claimed=0.5)]
-    assert text.tally(results) == "1 of 2 claims hold"
+def test_the_tally_counts_over_all_studies_and_kinds_apart(make_result):
+    repeat = replace(make_result().claims[0], kind="repeat")
+    results = [make_result(), make_result(claimed=0.5), replace(make_result(), claims=(repeat,))]
+    assert text.tally(results) == (
+        "2 independent claims: 1 holds, 1 differs, 0 inconclusive; repeat: 1 of 1 hold"
+    )
 
 
 def test_rows_that_differ_in_the_same_words_are_named_together(result):
-    row, *_ = (row for row in result.rows if result.claims_of(row))
-    claims = tuple(replace(claim, verdict="a tie", kind="contested") for claim in result.claims)
-    contested = replace(result, claims=claims)
-    discrepancy, *_ = text.discrepancies(contested)
-    assert row.label in discrepancy.where
-    assert (discrepancy.kind, discrepancy.mark) == ("contested", "≠")
-    assert text.score(contested).startswith("0 of")
+    (claim,) = result.claims
+    tie = replace(claim, verdict="differs", explanation="a tie")
+    claims = (tie, replace(tie, id="recall.table.h2o.recall"))
+    (discrepancy,) = text.discrepancies(replace(result, claims=claims))
+    assert discrepancy.where == "Ours, Heavy [bold]"
+    assert (discrepancy.text, discrepancy.mark) == ("recall differs: a tie", "≠")
 
 
-def test_a_study_that_agrees_leaves_no_doubt(result):
-    claims = tuple(replace(claim, verdict="holds", kind="holds") for claim in result.claims)
-    assert text.discrepancies(replace(result, claims=claims)) == []
+def test_a_study_that_agrees_has_no_discrepancies(result):
+    assert text.discrepancies(result) == []
+    assert text.score(result) == "1 of 1 hold"
 
 
-def test_what_was_not_measured_is_counted_apart(result, partly):
-    assert text.tally([partly]) == "1 of 1 claims hold; 1 claim not measured: data missing"
-    assert text.tally([result, partly, partly]).endswith("; 2 claims not measured: data missing")
+def test_what_was_not_measured_is_counted_apart(partly):
+    assert text.tally([partly]) == (
+        "2 independent claims: 1 holds, 0 differ, 0 inconclusive, 1 not measured"
+    )
     assert text.score(partly) == "1 of 1 hold; 1 not measured: data missing"
 
 
 def test_without_data_nothing_holds(lacking):
-    assert text.tally([lacking]) == "no claims to check; 1 claim not measured: data missing"
+    assert text.tally([lacking]).startswith("1 independent claim: 0 hold, 0 differ")
     assert text.score(lacking) == "1 not measured: data missing"
 
 
-def test_a_row_without_data_says_so_and_is_no_doubt(partly):
+def test_a_row_without_data_says_so_and_is_no_discrepancy(partly):
     found = verdict(partly, "drugs")
-    assert (found.text, found.mark, found.passes) == ("not measured: data missing", "○", True)
+    assert (found.text, found.mark) == ("not measured: data missing", "○")
     assert text.cell(partly.rows[0], "recall") == "–"
     assert text.discrepancies(partly) == []
 

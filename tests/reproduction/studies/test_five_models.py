@@ -57,7 +57,7 @@ def test_a_quick_run_has_three_seeds_and_reports_its_progress(short):
 def test_slots_and_parameters_are_the_papers_whatever_the_training(short):
     claims = [claim for claim in short[0].claims if claim.measure != "recall"]
     assert len(claims) == 10
-    assert all(claim.kind == "holds" for claim in claims)
+    assert all(claim.verdict == "holds" for claim in claims)
 
 
 # Streams

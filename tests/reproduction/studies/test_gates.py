@@ -40,7 +40,7 @@ def test_two_parameters_are_right_before_they_are_trained(short):
 def test_every_training_has_its_row_and_every_claim_its_number(short):
     names = [one.name for one in gates.TRAININGS] + [*gates.LAYERS]
     assert [row.name for row in short.rows] == names
-    assert len(short.claims) == 11
+    assert len(short.claims) == 15
     assert len(short.seeds) == 3
 
 

@@ -68,7 +68,7 @@ def test_without_movielens_nothing_is_measured(seed, tmp_path):
     with streams(tmp_path):
         result = study.run((seed, seed + 1), QUICK)
     assert (result.rows, result.missing) == ((), ("movielens",))
-    assert {claim.kind for claim in result.claims} == {"missing"}
+    assert {claim.verdict for claim in result.claims} == {"not measured"}
 
 
 @pytest.mark.data
@@ -89,4 +89,4 @@ def test_the_papers_frontier_is_as_we_say(scale):
     if missing_data("movielens"):
         pytest.skip("MovieLens is not on this machine")
     result = study.run(range(10), scale)
-    assert [claim.id for claim in result.claims if not claim.passes] == []
+    assert [claim.id for claim in result.claims if claim.unexplained] == []
