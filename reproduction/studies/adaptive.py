@@ -14,7 +14,7 @@ decay of the state (.995) was chosen for recall, on other seeds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import inf
 from time import perf_counter
@@ -23,7 +23,7 @@ import numpy as np
 
 from distinctkv.cache import Cache, Memory
 from distinctkv.policy import Concentration
-from distinctkv.rule import Floats
+from distinctkv.rule import Floats, Keys, Rule, novelty, read, unit
 
 from ..baselines import TTL, Attention, DecayedSuperposition, Superposition
 from ..data import Episode, PhasedTask, RecallTask
@@ -46,6 +46,7 @@ HEADINGS = {
     "steady": "Demand that does not change: 18 items in every phase, 108 tokens each",
     "gain": "The adaptive budget less a fixed budget of 18, on the same streams",
     "level": "Recall that the adaptive budget gains at equal slots per token",
+    "signal": "The paper's stream: what drives the temperature",
 }
 HEADINGS = {name: f"{text}; a seed is the mean of its streams" for name, text in HEADINGS.items()}
 REPEATS = 5  # streams of each kind per seed
@@ -72,7 +73,10 @@ TAU = 0.44
 BUDGETS = {"alternating": (30, 24, 22, 18), "equal": (20, 18, 16), "steady": (22, 20, 18)}
 IDLES = (30, 40, 50)
 STATE_DECAY = 0.995
+READ_THETA = 0.05
 POLICY = Concentration.surprise(tau=TAU)
+# Driven by raw novelty, which is less than 1 for a new item: a gain at which it holds as much.
+RAW_POLICY = replace(POLICY, gain=58.0)
 FAMILIES = {"fixed": "b", "expiry": "ttl"}  # baselines that come in sizes, and their names' prefix
 
 
@@ -92,7 +96,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "idle": ", ".join(map(str, IDLES)),
         "state_decay": STATE_DECAY,
         "counted_every": 1,
-        "read_theta": 0.05,
+        "read_theta": READ_THETA,
     }
 
 
@@ -105,6 +109,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         for kind in (stream_rows, swing_rows, gain_rows, level_rows)
         for row in kind(traces, len(seeds))
     ]
+    rows += signal_rows(traces, seeds, scale.of(REPEATS))
     easy, hard = STREAMS["alternating"].lengths[:2]
     result = Result(
         study="adaptive",
@@ -322,6 +327,65 @@ def level_rows(traces: Traces, n_seeds: int) -> tuple[Row, ...]:
         setting = f"between {', '.join(map(str, sizes))}"
         rows.append(Row(f"{stream}_{family}", label, measures, setting, "added", "level"))
     return tuple(rows)
+
+
+class RawNovelty(Rule):
+    """The rule with the novelty of a token in place of whether it opened a slot, in eq. 4."""
+
+    def write(self, key: Keys, value: object = None) -> int:
+        """One token. The rule adds its own signal at the same rate; it is taken off beforehand."""
+        found = min(novelty(key, self.keys)[0], 1.0)
+        rate = self.concentration.rate
+        self.temperature += rate / (1 - rate) * (found - (found > self.concentration.tau))
+        return super().write(key, value)
+
+
+def signal_rows(traces: Traces, seeds: Sequence[int], repeats: int) -> tuple[Row, ...]:
+    """The adaptive budget by allocations, as in the paper, and by raw novelty, on its stream."""
+    raw = []
+    for seed, repeat in product(seeds, range(repeats)):
+        phases = STREAMS["alternating"].draw(np.random.default_rng((seed, repeat)))
+        raw.append(recall_of_rule(RawNovelty(RAW_POLICY), phases))
+    ours = [
+        (MEASURES["recall"](t), MEASURES["phase end"](t)) for t in traces["alternating", "surprise"]
+    ]
+    signals = {
+        "allocations": ("Whether a slot opened", ours),
+        "novelty": ("Raw novelty", raw),
+        "gain": ("The first less the second", np.subtract(ours, raw)),
+    }
+    return tuple(
+        Row(
+            name,
+            label,
+            {
+                measured: measure(numbers, len(seeds))
+                for measured, numbers in zip(
+                    ("recall", "phase end"), np.transpose(found), strict=True
+                )
+            },
+            "",
+            "paper" if name == "gain" else "added",
+            "signal",
+        )
+        for name, (label, found) in signals.items()
+    )
+
+
+def recall_of_rule(rule: Rule, phases: Sequence[Episode]) -> tuple[float, float]:
+    """Recall and slots at the ends of phases, of the reference written token by token."""
+    found = []
+    for phase in phases:
+        for key, value in zip(unit(phase.keys).astype(np.float32), phase.values, strict=True):
+            rule.write(key, value)
+        keys, values = rule.keys, np.stack([slot.value for slot in rule.slots])
+        answers = [
+            read(query, keys, values, READ_THETA).argmax()
+            for query in unit(phase.queries).astype(np.float32)
+        ]
+        found.append((float(np.mean(answers == phase.answers)), float(len(rule.slots))))
+    recall, slots = np.mean(found, axis=0).tolist()
+    return recall, slots
 
 
 def family_sizes(stream: str, prefix: str) -> tuple[int, ...]:

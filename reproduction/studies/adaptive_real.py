@@ -168,6 +168,7 @@ HEADINGS = {
     "gain": "The adaptive budget less the matched fixed one, on the same keys",
     "level": "Recall that the adaptive budget gains at equal slots per token",
     "decay": "BGL: recall by the tokens for which a use of a slot counts",
+    "fewer": "BGL: average slots of the worst case's budget over those of the adaptive one",
     "closest": "BGL: how near one decay comes to all three of the paper's recalls",
     "wide": f"MovieLens under keys {WIDE} wide, where no movie is taken for another",
 }
@@ -317,7 +318,7 @@ def tables(runs: Runs, demands: Mapping[str, Demand]) -> tuple[Row, ...]:
         rows += [demand_row(stream, demands.get(stream.name, ()), runs)]
         rows += [*stream_rows(stream, runs), gain_row(stream, runs), *level_rows(stream, runs)]
         if stream is BGL:
-            rows += [*decay_rows(runs), closest_row(runs)]
+            rows += [*decay_rows(runs), fewer_row(runs), closest_row(runs)]
         else:
             rows += wide_rows(stream, runs)
     return tuple(sorted(rows, key=lambda row: [*HEADINGS].index(row.table)))
@@ -421,6 +422,13 @@ def closest_row(runs: Runs) -> Row:
     numbers = {"furthest miss": misses[best]} if misses else {}
     setting = f"decay {1 - 1 / best:.4g}, the best of {len(HORIZONS)}"
     return BGL.row("closest", "together", "All three at one decay", numbers, setting, "paper")
+
+
+def fewer_row(runs: Runs) -> Row:
+    """How many times fewer slots than the worst case's budget the adaptive one holds on average."""
+    ours, worst = (numbers_of(runs, "bgl", name) for name in ("surprise", f"b{BGL.worst}"))
+    numbers = {name: np.divide(worst[name], ours[name]) for name in ours if name != "recall"}
+    return BGL.row("fewer", "bgl", "BGL", numbers, f"B={BGL.worst}", "paper")
 
 
 def wide_rows(stream: Stream, runs: Runs) -> Iterator[Row]:

@@ -179,7 +179,7 @@ WEIGHED = (
     *("recency", "h2o", "redundancy", "subgen", "kvm", "ovq", "ham", "ttl"),
     *("fourier", "kanerva", "infformer", "gated", "wide", "dp"),
 )
-RANKED = (*POLICIES, *GROWING)
+RANKED = (*POLICIES, *(one for one in OTHERS if one.name == "snapkv"), *GROWING)
 Curves = Mapping[str, Curve]
 Margins = Mapping[int, Measure]  # by budget, recall of the cache less that of a baseline
 

@@ -180,6 +180,7 @@ def row(training: Training, found: Sequence[tuple[float, float, float]]) -> Row:
     names = ("before", "recall", "kept")
     columns = zip(*found, strict=True)
     measures = {name: Measure.of(column) for name, column in zip(names, columns, strict=True)}
+    measures["slots"] = Measure(float(KEPT), 0.0, len(found))  # the tokens with the largest g
     setting = f"{training.steps} steps on {training.loss}, {training.streams} streams"
     return Row(training.name, training.label, measures, setting, training.role, training.table)
 

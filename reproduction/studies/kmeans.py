@@ -32,12 +32,18 @@ QUESTION = (
 HEADINGS = {
     "points": "64 slots, as many as there are items",
     "sizes": "Recall from fewer slots, and from more",
+    "centroid": "Slots with first keys beside slots whose keys move to the mean of their tokens",
 }
 TASK = RecallTask()
-EPISODES = 50
+EPISODES, CENTROID_EPISODES = 50, 5
 SIZES = (16, 32, 48, 64, 80, 96, 128)
 TAU = 0.3
-SHOWN = (16, 48, 80)
+SHOWN = (16, 48, 80, 128)
+# Low noise, as above; and repeats so noisy that they lie near the threshold, and many of them.
+CENTROID = {
+    "low": ("Low noise", TASK, TAU),
+    "near": ("Near the threshold", replace(TASK, noise=0.7, repeats=32), 0.4),
+}
 
 
 def _fit(name: str, label: str, start: str, tries: int, role: Role = "added") -> Method:
@@ -60,6 +66,7 @@ MEAN = Method(
     lambda tau: Cache(Concentration.fixed(tau), merge=Merge(value="mean")),
     TAUS,
 )
+MEAN_KEY = Merge(key="mean")
 Curves = Mapping[str, Curve]
 
 
@@ -81,7 +88,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     started = perf_counter()
     methods = (*FITS, MEAN, CACHE)
     curves = compare(methods, every_item(TASK), seeds, scale.of(EPISODES), progress)
-    rows = (*point_rows(curves), *size_rows(curves))
+    rows = (*point_rows(curves), *size_rows(curves), *centroid_rows(seeds, scale))
     result = Result(
         study="kmeans",
         title=TITLE,
@@ -108,6 +115,27 @@ def size_rows(curves: Curves) -> Iterator[Row]:
     for curve in curves.values():
         recalls = {f"M={size}": recall_at(curve, size) for size in SHOWN}
         yield replace(curve.method, setting="").row(recalls, "sizes")
+
+
+def centroid_rows(seeds: Sequence[int], scale: Scale) -> Iterator[Row]:
+    """Recall that the mean key gains on the first, and the slots of each, on the same streams."""
+    for name, (label, task, tau) in CENTROID.items():
+        methods = (
+            Method("first", label, "", lambda tau=tau: Cache(Concentration.fixed(tau))),
+            Method(
+                "mean", label, "", lambda tau=tau: Cache(Concentration.fixed(tau), merge=MEAN_KEY)
+            ),
+        )
+        found = compare(methods, every_item(task), seeds, scale.of(CENTROID_EPISODES))
+        first, mean = (found[key].found for key in ("first", "mean"))
+        numbers = {
+            "gain of the mean": (mean["recall"] - first["recall"])[0],
+            "slots, first": first["slots"][0],
+            "slots, mean": mean["slots"][0],
+            "first over mean": (first["slots"] / mean["slots"])[0],
+        }
+        setting = f"noise {task.noise:g}, {task.repeats} repeats, tau {tau:g}"
+        yield Method(name, label, setting, Cache).row(numbers, "centroid")
 
 
 def recall_at(curve: Curve, size: int) -> Floats:

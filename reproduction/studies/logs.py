@@ -271,6 +271,9 @@ def rule_row(scored: Scored, rule: str, tau: float) -> Row:
         for system, label in product(PAPER_LOGS, ("GA", "found"))
         if not missing
     }
+    if not missing:
+        parsers = [values(scored, one.name, "BGL", "ga") for one in PARSERS if has_ga(scored, one)]
+        found["BGL behind"] = [*np.subtract(np.max(parsers, axis=0), found["BGL GA"])]
     method = Method(
         rule_name(rule, tau),
         f"{RULES[rule]}, tau {tau}",
@@ -279,6 +282,11 @@ def rule_row(scored: Scored, rule: str, tau: float) -> Row:
         role="paper" if (rule, tau) == ("numbers_alike", PAPER_TAU) else "added",
     )
     return method.row(found, "bare", missing=", ".join(missing))
+
+
+def has_ga(scored: Scored, parser: Method) -> bool:
+    """Whether a parser with templates was run on BGL; the bare rule is no such parser."""
+    return (parser.name, "BGL") in scored and not parser.name.startswith("bare")
 
 
 def shards_row(agreeing: Agreeing, n_shards: int, n_systems: int) -> Row:

@@ -42,7 +42,8 @@ NOISES = (0.2, 0.25, 0.28, 0.3, 0.32, 0.35)
 STRICT = 0.9  # the similarity at which the noise is turned up
 HEAD = 30_000  # events of each stream for the noises
 HEADINGS = {name: f"{label}, noise {NOISE}" for name, label in LABELS.items()} | {
-    "noise": f"Slots per distinct item at similarity {STRICT} (tau .1), first {HEAD:,} events"
+    "sentence": "The plateau in one line each, over all streams",
+    "noise": f"Slots per distinct item at similarity {STRICT} (tau .1), first {HEAD:,} events",
 }
 RATIO = "slots / distinct"
 MEASURES = ("slots", RATIO, "recall")
@@ -84,7 +85,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         progress(2 * done - 1, 2 * len(streams))
         noisy[name] = np.array([noise_sweep(events.head(HEAD), seed) for seed in used])
         progress(2 * done, 2 * len(streams))
-    rows = (*threshold_rows(swept), *noise_rows(noisy, len(used)))
+    rows = (*threshold_rows(swept), *sentence_rows(swept), *noise_rows(noisy, len(used)))
     result = Result(
         study="tau",
         title=TITLE,
@@ -139,6 +140,35 @@ def threshold_rows(swept: Found) -> Iterator[Row]:
                 table=name,
                 missing="" if name in swept else name,
             )
+
+
+def sentence_rows(swept: Found) -> Iterator[Row]:
+    """What the paper says of the plateau and of what lies below it, of all streams at once."""
+    missing = next((name for name in STREAMS if name not in swept), "")
+    inside = [SIMILARITIES.index(similarity) for similarity in PLATEAU]
+    below = slice(0, inside[0])
+    numbers: dict[str, Floats] = {}
+    if not missing:
+        ratio, recall = (
+            np.stack([swept[name][..., MEASURES.index(one)] for name in STREAMS])
+            for one in (RATIO, "recall")
+        )  # stream, seed, similarity
+        lost = 1 - ratio[..., below]
+        numbers = {
+            "slots": np.abs(ratio[..., inside] - 1).max(axis=(0, 2)),
+            "recall": recall[..., inside].min(axis=(0, 2)),
+            "below": ratio[..., below].max(axis=(0, 2)),
+            "proportion": (1 - recall[..., below]).sum(axis=(0, 2)) / lost.sum(axis=(0, 2)),
+        }
+    labels = {
+        "slots": "Slots per item on the plateau: furthest from 1",
+        "recall": "Recall on the plateau: least",
+        "below": "Slots per item below it: most",
+        "proportion": "Recall lost below it, for each slot per item lost",
+    }
+    for name, label in labels.items():
+        measures = {"number": Measure.of(numbers[name].tolist())} if numbers else {}
+        yield Row(name, label, measures, "", "paper", "sentence", missing)
 
 
 def noise_rows(noisy: Found, n_seeds: int) -> Iterator[Row]:

@@ -43,7 +43,7 @@ class Concentration:
         if not 0 <= self.gain < inf:
             raise ValueError(f"gain must be finite and 0 or more, got {self.gain}")
         if not 0 < self.rate <= 1:
-            raise ValueError(f"rate must lie in (0, 1], got {self.rate}; the paper's eta is .05")
+            raise ValueError(f"rate must lie in (0, 1], got {self.rate}; the default is .05")
         if not 1e-6 <= self.decay <= 1:
             raise ValueError(
                 f"decay must lie in [1e-6, 1], got {self.decay}; "

@@ -213,7 +213,10 @@ class Rule:
         return slot
 
     def _evict(self, keep: Slot | None) -> None:
-        """Drop the least used slot (eq. 6): of equals the one idle longest, then the oldest."""
+        """Drop the least used slot (eq. 6): of equals the one idle longest, then the oldest.
+
+        ``keep``, the slot just opened, is spared. That is our choice: eq. 6 spares none.
+        """
         others = [slot for slot in self.slots if slot is not keep]
         self.slots.remove(min(others, key=lambda slot: (slot.usage, slot.last_seen, slot.id)))
 

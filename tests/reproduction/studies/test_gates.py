@@ -38,7 +38,7 @@ def test_two_parameters_are_right_before_they_are_trained(short):
 
 def test_every_training_has_its_row_and_every_claim_its_number(short):
     assert [row.name for row in short.rows] == [one.name for one in gates.TRAININGS]
-    assert len(short.claims) == 11
+    assert len(short.claims) == 15
     assert len(short.seeds) == 3
 
 

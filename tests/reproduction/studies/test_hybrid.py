@@ -43,8 +43,8 @@ def test_a_quick_run_has_three_seeds_and_reports_its_progress(short):
 
 
 def test_every_number_of_the_paper_is_judged(short):
-    assert {claim.row for claim in short[0].claims} == {"ssm", "attention", "hybrid"}
-    assert len(short[0].claims) == 9
+    assert {claim.row for claim in short[0].claims} == {"ssm", "attention", "hybrid", "memory"}
+    assert len(short[0].claims) == 11
 
 
 def test_controls_have_recall_alone_and_repeat_the_first_row(short):

@@ -38,7 +38,7 @@ def test_a_setting_says_how_the_fit_starts(tiny):
 
 
 def test_only_what_the_paper_has_is_checked(tiny):
-    assert {claim.row for claim in tiny.claims} == {"random", "dp"}
+    assert {claim.row for claim in tiny.claims} == {"random", "dp", "low", "near"}
 
 
 def test_a_result_can_be_read_back(tiny):

@@ -64,6 +64,7 @@ def test_the_papers_row_is_claimed(tiny):
     assert {claim.id for claim in tiny.claims} == {
         "logs.bare.numbers_alike_69.HDFS GA",
         "logs.bare.numbers_alike_69.HDFS found",
+        "logs.bare.numbers_alike_69.BGL behind",
     }
 
 
