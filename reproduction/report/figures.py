@@ -145,7 +145,7 @@ def read_times(result: Result) -> list[Curve]:
     return [
         Curve(f"{label}, {one.label}", colour, one.x, one.y, style="-" if filled else "--")
         for name, colour, label in kinds
-        for filled, one in enumerate(o for o in result.series if o.name.endswith(f"batch.{name}"))
+        for filled, one in enumerate(o for o in result.series if o.name.endswith(f".{name}"))
     ]
 
 

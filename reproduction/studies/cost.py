@@ -241,17 +241,16 @@ def _growths(samples: Samples) -> tuple[Row, ...]:
 
 
 def _series(samples: Samples) -> tuple[Series, ...]:
-    """Means over seeds, against the repeats for a speed-up, against the tokens otherwise."""
-    lines = {f"{table}.{name}": take for table in TABLES for name, take in TABLES[table].items()}
+    """Microseconds a query in a batch against the tokens, medians over seeds."""
     return tuple(
         Series(
             f"k{size.n_items}.{name}",
             f"{size.n_items} items",
-            tuple(float(r if name.startswith("speedup") else r * size.n_items) for r in LENGTHS),
+            tuple(float(repeats * size.n_items) for repeats in LENGTHS),
             tuple(median(map(take, samples[size, repeats])) for repeats in LENGTHS),
         )
         for size in SIZES
-        for name, take in lines.items()
+        for name, take in TABLES["batch"].items()
     )
 
 

@@ -33,7 +33,7 @@ from ..baselines import (
     Superposition,
 )
 from ..data import RecallTask
-from ..result import Result, Series, Setting
+from ..result import Result, Setting
 from . import Progress
 from .findings import paragraphs
 from .runner import FULL, Scale, finish, silent
@@ -143,7 +143,6 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         findings=paragraphs(
             "recall",
             rows,
-            budget=BUDGET,
             items=TASK.n_items,
             least=LEAST,
             features=FEATURES,
@@ -155,14 +154,5 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         settings=settings(scale),
         seeds=tuple(seeds),
         headings={"table": f"Recall, slots and bytes; a seed is the mean of {n_episodes} episodes"},
-        series=tuple(
-            Series(
-                name,
-                curve.method.label,
-                tuple(map(float, seeds)),
-                tuple(curve.scores("recall").tolist()),
-            )
-            for name, curve in curves.items()
-        ),
     )
     return finish(result, perf_counter() - started)
