@@ -56,6 +56,7 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 WIDTH = 4.9  # inches: as many points as a phone has pixels, so text keeps its size there
+LABEL = 21  # characters of a row's name on a line
 Pairs = Callable[[Result], Iterable[tuple[float, float]]]
 
 
@@ -253,14 +254,25 @@ class Dots:
 
     def _label(self, axes: Axes, rows: Sequence[Row]) -> None:
         axes.set_ylim(-0.6, len(rows) - 0.4)
-        axes.set_yticks(range(len(rows)), [textwrap.fill(row.label, 21) for row in rows])
+        axes.set_yticks(range(len(rows)), [""] * len(rows))
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=True, axis="x")
-        for text, row in zip(axes.get_yticklabels(), rows, strict=True):
+        for place, row in enumerate(rows):
             ours = row.role == "cache"
-            text.set(
-                color=COLOURS[OURS if ours else "ink"], fontweight="bold" if ours else "normal"
-            )
+            lines = textwrap.wrap(row.label, LABEL)
+            for i, line in enumerate(lines):  # one by one, so that the browser aligns them
+                axes.annotate(
+                    line,
+                    (0, place),
+                    xycoords=("axes fraction", "data"),
+                    xytext=(-6, 12 * ((len(lines) - 1) / 2 - i)),
+                    textcoords="offset points",
+                    ha="right",
+                    va="center",
+                    color=COLOURS[OURS if ours else "ink"],
+                    weight="bold" if ours else "normal",
+                    annotation_clip=False,
+                )
         if self.note:
             for place, row in enumerate(rows):
                 axes.annotate(
@@ -420,7 +432,7 @@ class Picture:
         height = self.plot.height
         if isinstance(self.plot, Dots):
             rows = self.plot.rows(self.result)
-            height += sum(0.27 if len(row.label) <= 21 else 0.38 for row in rows)
+            height += sum(0.27 if len(row.label) <= LABEL else 0.4 for row in rows)
         with mpl.rc_context(STYLE):
             figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor=background)
             axes = figure.subplots()

@@ -89,14 +89,18 @@ def claimed(claim: Claim) -> str:
 
 
 def quantity(value: float | None) -> str:
-    """A margin or a tolerance in two digits that count, or a dash.
+    """A margin or a tolerance in two digits that count, of the first four; or a dash.
 
-    >>> quantity(0.0123), quantity(0.0), quantity(25.4), quantity(None)
-    ('0.012', '0', '25', '–')
+    >>> quantity(0.0123), quantity(0.000096), quantity(0.0), quantity(25.4), quantity(None)
+    ('0.012', '0.0001', '0', '25', '–')
     """
     if value is None:
         return "–"
-    return f"{value:,.0f}" if abs(value) >= 10 else f"{Decimal(f'{value:.2g}').normalize():f}"
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 10
+        else f"{float(f'{value:.2g}'):.4f}".rstrip("0").rstrip(".")
+    )
 
 
 def remark(claim: Claim) -> str:
