@@ -146,17 +146,21 @@ def _run(name: str, seeds: range, scale: runner.Scale, folder: Path) -> Result:
 
 
 def _publish(results: Sequence[Result], folder: Path, figure: Path | None) -> None:
-    """Write the report, say where it is, and name the claims that do not hold."""
+    """Write the report, say where it is, and name the claims whose difference is unexplained."""
     from .report import figures, page, text
 
     # The page shows every study in the folder, not only those asked for now.
     page.write(runner.read_results(folder), folder / "report.html")
     for claim in (claim for result in results for claim in result.claims):
-        if claim.verdict in ("differs", "inconclusive"):
-            place = claim.id.removesuffix(f".{claim.measure}")
-            paper = f"paper {text.printed(claim.paper)}, measured {claim.measured:.4g}"
-            click.echo(f"{text.MARKS[claim.verdict]} {place}: {text.claim_line(claim)} ({paper})")
-    click.echo(f"{text.tally(results)}. Report: {folder / 'report.html'}")
+        if claim.unexplained:
+            measured = f"{claim.measured:.4g} ± {text.quantity(claim.margin)}"
+            click.echo(
+                f"≠ {claim.id} differs: paper {text.claimed(claim)}, measured {measured}, "
+                f"tolerance {text.quantity(claim.tolerance)}"
+            )
+    for line in text.tally_lines(results):
+        click.echo(f"{line[0].upper()}{line[1:]}.")
+    click.echo(f"Report: {folder / 'report.html'}")
     if figure:
         drawn = figures.write_story(results, figure)
         click.echo(f"Figure: {figure}" if drawn else "No figure: none of these studies has one")
@@ -167,7 +171,7 @@ def _note_on_seeds(results: Sequence[Result], seeds: int, full: bool) -> None:
     from .report.text import seeds_behind
 
     fewer = [
-        f"{result.study} {seeds_behind(result).removesuffix(' seeds')}"
+        f"{result.study} {seeds_behind(result.rows).removesuffix(' seeds')}"
         for result in results
         if any(one.n < seeds for row in result.rows for one in row.measures.values())
     ]

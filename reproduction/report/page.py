@@ -2,48 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from distinctkv import snapshot
 
 from ..result import Claim, Result, Row, measures_of
 from . import text
-from .figures import pictures
+from .figures import figure
 from .plots import Picture
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table as the template sees it."""
-
-    heading: str
-    rows: tuple[Row, ...]
-    claims: tuple[Claim, ...]
-
-    @property
-    def measures(self) -> tuple[str, ...]:
-        """What the columns measure."""
-        return measures_of(self.rows)
-
-    @property
-    def claimed(self) -> frozenset[str]:
-        """Measures that the paper has, too."""
-        return frozenset(claim.measure for claim in self.claims)
-
-    @property
-    def has_settings(self) -> bool:
-        """Whether any row has a setting of its own."""
-        return any(row.setting for row in self.rows)
-
-    @property
-    def n_seeds(self) -> int:
-        """Seeds behind every mean."""
-        counts = [measure.n for row in self.rows for measure in row.measures.values()]
-        return min(counts, default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +23,25 @@ class Section:
     """A study as the template sees it."""
 
     result: Result
-    pictures: tuple[Picture, ...]
+    picture: Picture | None
 
     @property
-    def tables(self) -> tuple[Table, ...]:
-        """The tables of the study, each with what the paper claims of it."""
-        result = self.result
-        return tuple(
-            Table(result.headings.get(name, "Table"), rows, result.claims_of(*rows))
-            for name, rows in result.tables.items()
-        )
+    def claims(self) -> Sequence[tuple[str, str, Claim]]:
+        """Each claim with the row and the table that it is on; independent ones first."""
+        rows = {(row.table, row.name): row.label for row in self.result.rows}
+        labelled = [
+            (rows.get((claim.table, claim.row), claim.row), claim.measure, claim)
+            for claim in self.result.claims
+        ]
+        return sorted(labelled, key=lambda one: not one[2].independent)
+
+    @property
+    def tables(self) -> Sequence[tuple[str, tuple[Row, ...], tuple[str, ...]]]:
+        """The heading, the rows and the measures of each table."""
+        return [
+            (self.result.headings.get(name, "Table"), rows, measures_of(rows))
+            for name, rows in self.result.tables.items()
+        ]
 
     @property
     def facts(self) -> Mapping[str, str]:
@@ -74,23 +55,46 @@ class Section:
         }
 
 
-def render(results: Sequence[Result]) -> str:
-    """The page as text."""
-    if not results:
-        raise ValueError("a report needs at least one result; run a study first")
-    environment = Environment(
+def markdown(line: str) -> Markup:
+    """A line of Markdown as HTML: code, bold, links within the page, and real minus signs.
+
+    >>> print(markdown("`a < b` is **bold**, see [here](#there)"))
+    <code>a &lt; b</code> is <strong>bold</strong>, see <a href="#there">here</a>
+    """
+    said = re.sub(r"(?<=\s)-(?=\d)", "−", str(escape(line)))
+    said = re.sub(r"`([^`]+)`", r"<code>\1</code>", said)
+    said = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", said)
+    return Markup(re.sub(r"\[([^]]+)\]\((#[\w-]+)\)", r'<a href="\2">\1</a>', said))
+
+
+def environment() -> Environment:
+    """The templates of the page."""
+    made = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = [Section(result, pictures(result)) for result in results]
-    return environment.get_template("page.html").render(
-        sections=sections,
-        story=next((section for section in sections if section.pictures), None),
-        text=text,
-        tally=text.tally(results),
+    made.filters["markdown"] = markdown
+    return made
+
+
+def render(results: Sequence[Result]) -> str:
+    """The page as text."""
+    if not results:
+        raise ValueError("a report needs at least one result; run a study first")
+    stories = (figure(result, story=True) for result in results)
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            sections=[Section(result, figure(result)) for result in results],
+            story=next((story for story in stories if story), None),
+            summary=text.summary(results),
+            text=text,
+            tally=text.tally_lines(results),
+        )
     )
 
 

@@ -1,19 +1,18 @@
-"""The plots of the report: `Lines` against an axis, and `Dots` per row; as SVG.
+"""The plots of the report: `Lines`, `Points` and `Dots`, drawn as SVG.
 
-A plot is a description: which lines or rows of a `Result` it shows, its axes and labels. ``draw``
-paints it on Matplotlib axes, ``describe`` gives the same numbers as text for those who cannot see
-it. Rows of the paper, rows added to it and the cache have one colour each (`COLOURS`); on the page
-these are CSS variables, so that a figure follows light and dark. A ring is a number of the paper.
+A plot says which series or rows of a `Result` it shows, its axes and labels. ``draw`` paints it on
+Matplotlib axes, ``describe`` gives the same numbers as text. Our colour is that of the cache and
+of nothing else; the others take theirs by their place. On the page colours are CSS variables, so
+that a figure follows light and dark. A ring is a number of the paper.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -22,17 +21,23 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from ..result import Result, Row, Series
+from ..result import Result, Row
 from .text import claim_on, number, spread
 
+OURS, MUTED = "ours", "muted"
+# Colours of other series, in turn, have a number.
 COLOURS = {
     "ink": "#1f2328",
-    "muted": "#66707c",
+    MUTED: "#66707c",
     "grid": "#e2e5e9",
-    "paper": "#35608f",
-    "added": "#7b61a8",
-    "cache": "#c2410c",
+    OURS: "#c2410c",
+    "s1": "#35608f",
+    "s2": "#13807a",
+    "s3": "#7b61a8",
+    "s4": "#6f7a1d",
+    "s5": "#a14a76",
 }
+MARKERS = {OURS: "o", MUTED: "", "s1": "s", "s2": "^", "s3": "D", "s4": "v", "s5": "P"}
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "distinctkv",
@@ -40,19 +45,24 @@ STYLE: dict[Any, Any] = {
     "font.size": 10,
     "text.color": COLOURS["ink"],
     "axes.labelcolor": COLOURS["ink"],
-    "axes.edgecolor": COLOURS["muted"],
+    "axes.edgecolor": COLOURS[MUTED],
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "xtick.color": COLOURS["muted"],
-    "ytick.color": COLOURS["muted"],
+    "xtick.color": COLOURS[MUTED],
+    "ytick.color": COLOURS[MUTED],
     "xtick.labelcolor": COLOURS["ink"],
     "ytick.labelcolor": COLOURS["ink"],
     "grid.color": COLOURS["grid"],
     "legend.frameon": False,
-    "legend.fontsize": 9,
 }
-MARKERS = {"paper": "o", "added": "s", "cache": "o"}
-Rings = Callable[[Result], Iterable[tuple[float, float]]]
+WIDTH = 4.9  # inches: as many points as a phone has pixels, so text keeps its size there
+LABEL = 21  # characters of a row's name on a line
+Pairs = Callable[[Result], Iterable[tuple[float, float]]]
+
+
+def nothing(result: Result) -> tuple[()]:
+    """No rings, no levels."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +76,7 @@ class Axis:
     tick_labels: tuple[str, ...] | None = None
 
     def apply(self, axes: Axes, which: str) -> None:
-        """Set up the ``x`` or the ``y`` of ``axes``."""
+        """Set up the ``x`` of ``axes``, or the ``y``, whose label stands above the axis."""
         axis = axes.xaxis if which == "x" else axes.yaxis
         if self.log:
             getattr(axes, f"set_{which}scale")("log", base=self.log)
@@ -77,108 +87,120 @@ class Axis:
         limits = getattr(axes, f"get_{which}lim")()
         if self.ticks:
             axis.set_ticks(self.ticks, self.tick_labels)
+        axes.set(**{f"{which}lim": limits})  # ticks do not widen it
         label = self.label + " (log scale)" * bool(self.log)
-        axes.set(**{f"{which}lim": limits, f"{which}label": label})  # ticks do not widen it
+        if which == "x":
+            axes.set_xlabel(label)
+        else:
+            axes.set_title(label, loc="left", fontsize=10, pad=8)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a plot: its numbers, the role that colours it, and Matplotlib's format.
+class Curve:
+    """A line or a point of a plot: its label, its colour, its numbers."""
 
-    It has its label at the right edge or in the key, unless ``names`` stand beside its points.
-    """
-
-    series: Series
-    role: str
-    style: str = "o-"
-    width: float = 1.4
+    label: str
+    colour: str
+    x: Sequence[float]
+    y: Sequence[float]
+    sd: Sequence[float] = ()
+    style: str = "-"
     filled: bool = True
-    names: tuple[str, ...] = ()
-    side: str = "right"  # of the points, where names stand
 
-    def draw(self, axes: Axes, marks: bool) -> None:
-        """The line with the spread over seeds; the cache is below, so that others stay visible."""
-        colour, cache = COLOURS[self.role], self.role == "cache"
-        plain = "--" if self.role == "ink" else "-"
-        axes.errorbar(
-            self.series.x,
-            self.series.y,
-            yerr=self.series.sd or None,
-            fmt=self.style if marks else plain,
-            color=colour,
-            markerfacecolor=colour if self.filled else "none",
-            linewidth=2.4 if cache and self.width > 1 else self.width,
-            markersize=6.5 if cache else 4.5,
-            elinewidth=1,
-            zorder=2.5 if cache else 3,
-            label=self.series.label or "_",
-        )
+
+Curves = Callable[[Result], Sequence[Curve]]
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Lines against a common axis. With ``key`` their labels stand below, else at their ends."""
+    """Lines against an axis, their labels at their right ends."""
 
-    lines: Callable[[Result], Sequence[Line]]
+    curves: Curves
     x: Axis
     y: Axis
-    key: bool = False
-    rings: Rings = lambda result: ()
-    levels: Callable[[Result], Sequence[tuple[str, float, str]]] = lambda result: ()
-    shade: Callable[[Result], Series] | None = None  # as steps, behind the lines
+    rings: Pairs = nothing
+    levels: Callable[[Result], Iterable[tuple[str, float]]] = nothing  # dotted, across
     band: tuple[float, float] | None = None  # of x, behind the lines
-    plain: bool = False  # without marks at the points
-
-    def has_data(self, result: Result) -> bool:
-        """Whether there is anything to draw."""
-        return bool(self.lines(result))
+    height: float = 3.3
 
     def draw(self, axes: Axes, result: Result) -> None:
         """Paint the plot."""
-        lines = self.lines(result)
-        if self.shade:
-            steps = self.shade(result)
-            places, heights = (0.0, *steps.x), (steps.y[0], *steps.y)
-            axes.fill_between(places, heights, step="pre", color=COLOURS["grid"], linewidth=0)
         if self.band:
-            axes.axvspan(*self.band, color=COLOURS["grid"], alpha=0.5, linewidth=0)
-        labels = [(label, y, role) for label, y, role in self.levels(result)]
-        for _, height, role in labels:
-            axes.axhline(height, linestyle=":", color=COLOURS[role], linewidth=3, alpha=0.6)
-        for line in lines:
-            line.draw(axes, marks=not self.plain)
+            axes.axvspan(*self.band, color=COLOURS["grid"], alpha=0.6, linewidth=0)
+        levels = tuple(self.levels(result))
+        for _, level in levels:
+            axes.axhline(level, linestyle=":", color=COLOURS[MUTED], linewidth=2)
+        curves = self.curves(result)
+        for curve in curves:
+            self._curve(axes, curve)
         self.x.apply(axes, "x")
         self.y.apply(axes, "y")
         axes.grid(visible=True, axis="y")
-        for x, y in self.rings(result):
-            _ring(axes, x, y)
-        _name_points(axes, lines)
-        if self.key:
-            _key(axes)
-        ends = [line for line in lines if not line.names and line.series.label]
-        if self.key:
-            ends = [line for line in ends if line.role == "muted"]
-        _name_right(axes, [*labels, *((e.series.label, e.series.y[-1], e.role) for e in ends)])
+        _rings(axes, self.rings(result))
+        ends = [(textwrap.fill(c.label, 17), c.x[-1], c.y[-1], c.colour) for c in curves if c.label]
+        edge = axes.get_xlim()[1]
+        _name_right(axes, [*ends, *((label, edge, level, MUTED) for label, level in levels)])
+
+    def _curve(self, axes: Axes, curve: Curve) -> None:
+        """The line with the spread over seeds; ours is below, so that others stay visible."""
+        colour, ours = COLOURS[curve.colour], curve.colour == OURS
+        axes.errorbar(
+            curve.x,
+            curve.y,
+            yerr=curve.sd or None,
+            linestyle=curve.style,
+            marker=MARKERS[curve.colour] if len(curve.x) < 20 else "",
+            color=colour,
+            markerfacecolor=colour if curve.filled else "none",
+            linewidth=2.6 if ours else 1.4,
+            markersize=6 if ours else 4.5,
+            elinewidth=1,
+            zorder=2.5 if ours else 3,
+        )
 
     def describe(self, result: Result) -> str:
         """The first and the last number of every line."""
         return "; ".join(
-            f"{line.series.label or line.names[0]}: {number(line.series.y[0])}"
-            + f" to {number(line.series.y[-1])}" * (len(line.series.y) > 1)
-            for line in self.lines(result)
-            if line.series.label or line.names
+            f"{curve.label}: {number(curve.y[0])}"
+            + f" to {number(curve.y[-1])}" * (len(curve.y) > 1)
+            for curve in self.curves(result)
+            if curve.label
         )
 
 
 @dataclass(frozen=True, slots=True)
+class Points(Lines):
+    """Points, their labels beside them: at the right, or for those in ``left`` at the left."""
+
+    left: tuple[str, ...] = ()
+
+    def draw(self, axes: Axes, result: Result) -> None:
+        """Paint the plot."""
+        curves = self.curves(result)
+        for curve in curves:
+            self._curve(axes, curve)
+        self.x.apply(axes, "x")
+        self.y.apply(axes, "y")
+        axes.grid(visible=True, axis="y")
+        _rings(axes, self.rings(result))
+        for left in (True, False):
+            columns: dict[int, list[Curve]] = {}
+            for curve in curves:
+                if (curve.label in self.left) == left:
+                    across = _fraction(axes, curve.x[0], curve.y[0])[0]
+                    columns.setdefault(round(20 * across), []).append(curve)
+            for column in columns.values():
+                _name_points(axes, column, left)
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
-    """How one measure of every row is drawn; the row decides the colour unless ``role`` does."""
+    """How a measure of every row is drawn; without a colour ours is ours and others are `s1`."""
 
     measure: str
-    style: str = ""
-    role: str = ""
-    filled: bool = True
     label: str = ""
+    colour: str = ""
+    filled: bool = True
     size: float = 7
     spread: bool = True  # over seeds
 
@@ -187,8 +209,7 @@ class Mark:
 class Dots:
     """Rows down the page, with a mark for each measure and a note at the right.
 
-    ``stem`` joins the marks of a row, or with "zero" the first mark and 0. ``seeds`` also draws
-    the series of the row's name, one faint mark for each number.
+    ``stem`` joins the marks of a row, or with "zero" the first mark and 0.
     """
 
     rows: Callable[[Result], Sequence[Row]]
@@ -197,70 +218,91 @@ class Dots:
     stem: str = ""
     note: Callable[[Row], str] | None = None
     rule: float | None = None
-    seeds: bool = False
     rings: bool = True
-    staggered: bool = False
-
-    def has_data(self, result: Result) -> bool:
-        """Whether there is anything to draw."""
-        return bool(self.rows(result))
 
     def draw(self, axes: Axes, result: Result) -> None:
         """Paint the plot."""
         rows = self.rows(result)[::-1]
-        series = {line.name: line for line in result.series} if self.seeds else {}
         if self.rule is not None:
-            axes.axvline(self.rule, color=COLOURS["muted"], linewidth=1)
+            axes.axvline(self.rule, color=COLOURS[MUTED], linewidth=1, linestyle=":")
         for place, row in enumerate(rows):
-            self._stem(axes, place, row)
-            for i, mark in enumerate(self.marks):
-                shift = 0.2 * ((len(self.marks) - 1) / 2 - i) * self.staggered
-                self._mark(axes, place + shift, row, mark, result)
-            if row.name in series:
-                colour, found = COLOURS[row.role], series[row.name].y
-                axes.plot(found, [place] * len(found), "|", color=colour, ms=9, alpha=0.6)
+            colour = OURS if row.role == "cache" else "s1"
+            ends = [row.measures[mark.measure].mean for mark in self.marks]
+            if self.stem:
+                ends = [0.0, ends[0]] if self.stem == "zero" else ends
+                axes.plot(ends, [place] * len(ends), color=COLOURS[MUTED], linewidth=1)
+            for mark in self.marks:
+                self._mark(axes, place, row, mark, mark.colour or colour)
+                claim = claim_on(result, row, mark.measure) if self.rings else None
+                _rings(axes, [(claim.paper, place)] if claim else [])
         self.x.apply(axes, "x")
         self._label(axes, rows)
 
-    def _stem(self, axes: Axes, place: float, row: Row) -> None:
-        ends = [row.measures[mark.measure].mean for mark in self.marks]
-        if self.stem:
-            ends = [0.0, ends[0]] if self.stem == "zero" else ends
-            axes.plot(ends, [place] * len(ends), color=COLOURS[row.role], linewidth=1.2)
-
-    def _mark(self, axes: Axes, place: float, row: Row, mark: Mark, result: Result) -> None:
-        measure, colour = row.measures[mark.measure], COLOURS[mark.role or row.role]
+    def _mark(self, axes: Axes, place: float, row: Row, mark: Mark, colour: str) -> None:
+        measure = row.measures[mark.measure]
         axes.errorbar(
             measure.mean,
             place,
             xerr=measure.sd if mark.spread else None,
-            fmt=mark.style or MARKERS[row.role],
-            color=colour,
-            markerfacecolor=colour if mark.filled else "none",
+            fmt=MARKERS[colour] or "o",
+            color=COLOURS[colour],
+            markerfacecolor=COLOURS[colour] if mark.filled else "none",
             markersize=mark.size,
             elinewidth=1,
+            zorder=3.5 if colour == OURS else 3,
         )
-        claim = claim_on(result, row, mark.measure)
-        if claim and self.rings:
-            _ring(axes, claim.paper, place)
 
     def _label(self, axes: Axes, rows: Sequence[Row]) -> None:
         axes.set_ylim(-0.6, len(rows) - 0.4)
-        axes.set_yticks(range(len(rows)), [row.label for row in rows])
+        axes.set_yticks(range(len(rows)), [""] * len(rows))
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=True, axis="x")
-        for text, row in zip(axes.get_yticklabels(), rows, strict=True):
-            text.set_color(COLOURS[row.role])
+        for place, row in enumerate(rows):
+            ours = row.role == "cache"
+            lines = textwrap.wrap(row.label, LABEL)
+            for i, line in enumerate(lines):  # one by one, so that the browser aligns them
+                axes.annotate(
+                    line,
+                    (0, place),
+                    xycoords=("axes fraction", "data"),
+                    xytext=(-6, 12 * ((len(lines) - 1) / 2 - i)),
+                    textcoords="offset points",
+                    ha="right",
+                    va="center",
+                    color=COLOURS[OURS if ours else "ink"],
+                    weight="bold" if ours else "normal",
+                    annotation_clip=False,
+                )
         if self.note:
             for place, row in enumerate(rows):
-                _name_at(axes, (1.02, place), self.note(row), "ink")
+                axes.annotate(
+                    self.note(row),
+                    (1.03, place),
+                    xycoords=("axes fraction", "data"),
+                    va="center",
+                    annotation_clip=False,
+                )
         named = [mark for mark in self.marks if mark.label]
         for mark in named:
-            colour = COLOURS[mark.role or "ink"]
-            fill = colour if mark.filled else "none"
-            axes.plot([], [], mark.style or "o", color=colour, mfc=fill, label=mark.label)
-        if named:
-            _key(axes)
+            colour = mark.colour or "s1"
+            fill = COLOURS[colour] if mark.filled else "none"
+            marker = MARKERS[colour] or "o"
+            axes.plot([], [], marker, color=COLOURS[colour], mfc=fill, label=mark.label)
+        figure = axes.get_figure(root=True)
+        if named and figure:
+            columns = 2 if sum(len(mark.label) + 4 for mark in named) > 50 else len(named)
+            figure.legend(
+                loc="outside upper left",
+                ncols=columns,
+                labelcolor="linecolor",
+                handletextpad=0.1,
+                columnspacing=1.2,
+            )
+
+    @property
+    def height(self) -> float:
+        """A title and an axis; what a row takes is added by `Picture.figure`."""
+        return 0.75 + 0.25 * any(mark.label for mark in self.marks)
 
     def describe(self, result: Result) -> str:
         """Every mark of every row."""
@@ -273,27 +315,12 @@ class Dots:
         )
 
 
-def _ring(axes: Axes, x: float, y: float) -> None:
-    axes.plot(x, y, "o", ms=11, mfc="none", mec=COLOURS["ink"], zorder=4)
+def _rings(axes: Axes, places: Iterable[tuple[float, float]]) -> None:
+    for x, y in places:
+        axes.plot(x, y, "o", ms=11, mfc="none", mec=COLOURS["ink"], zorder=4, clip_on=False)
 
 
-def _key(axes: Axes) -> None:
-    """The labels of all but grey lines, below the axes, in their colours."""
-    handles, labels = axes.get_legend_handles_labels()
-    grey = COLOURS["muted"]
-    shown = [
-        (handle, label)
-        for handle, label in zip(handles, labels, strict=True)
-        if getattr(handle, "lines", [handle])[0].get_color() != grey
-    ]
-    figure = axes.get_figure(root=True)
-    if shown and figure:
-        figure.legend(
-            *zip(*shown, strict=True),
-            loc="outside lower left",
-            ncols=int(figure.get_figwidth() // 2.5),
-            labelcolor="linecolor",
-        )
+# Labels
 
 
 def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
@@ -302,111 +329,115 @@ def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
     return float(fx), float(np.clip(fy, 0, 1))
 
 
-def _line_height(axes: Axes) -> float:
-    """The height of a line of text as a part of the height of the axes."""
+def spaced(heights: Sequence[float], gap: float) -> list[float]:
+    """Heights moved as little as keeps them ``gap`` apart; falling order is given and kept.
+
+    Those that meet are spread about their middle.
+
+    >>> spaced([1.0, 0.98, 0.5], gap=0.1)
+    [1.04, 0.94, 0.5]
+    """
+    groups: list[list[float]] = []  # the heights that one block wants
+    for height in heights:
+        groups.append([height])
+        while len(groups) > 1 and _top(groups[-1], gap) > _bottom(groups[-2], gap) - gap:
+            groups[-2:] = [groups[-2] + groups[-1]]
+    return [round(_top(group, gap) - i * gap, 9) for group in groups for i in range(len(group))]
+
+
+def _top(group: Sequence[float], gap: float) -> float:
+    return sum(group) / len(group) + gap * (len(group) - 1) / 2
+
+
+def _bottom(group: Sequence[float], gap: float) -> float:
+    return _top(group, gap) - gap * (len(group) - 1)
+
+
+def _text_height(axes: Axes, lines: int = 1) -> float:
+    """The height of lines of text as a part of the height of the axes."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    return 14 / (72 * (figure.get_figheight() - 1))
+    return (2 + 12 * lines) / (72 * (figure.get_figheight() - 0.8))
 
 
-def spaced(heights: Sequence[float], gap: float) -> list[float]:
-    """Heights moved down as little as keeps them ``gap`` apart; falling order is given and kept.
-
-    >>> spaced([1.0, 0.98, 0.5], gap=0.05)
-    [1.0, 0.95, 0.5]
-    """
-    placed: list[float] = []
-    for height in heights:
-        placed.append(min(height, placed[-1] - gap) if placed else height)
-    return placed
-
-
-def _name_right(axes: Axes, labels: Iterable[tuple[str, float, str]]) -> None:
-    """Labels at the right edge at the height of their y, moved apart where they would meet."""
-    found = [(_fraction(axes, axes.get_xlim()[1], y)[1], text, role) for text, y, role in labels]
-    found.sort(reverse=True)
-    heights = spaced([height for height, *_ in found], _line_height(axes))
-    for height, (_, text, role) in zip(heights, found, strict=True):
-        _name_at(axes, (1.015, height), text, role, "axes fraction")
-
-
-def _name_at(axes: Axes, place: tuple[float, float], text: str, role: str, y: str = "data") -> None:
-    axes.annotate(
-        text,
-        place,
-        xycoords=("axes fraction", y),
-        va="center",
-        color=COLOURS[role],
-        weight="bold" if role == "cache" else "normal",
-        annotation_clip=False,
-    )
+def _name_right(axes: Axes, labels: Sequence[tuple[str, float, float, str]]) -> None:
+    """Labels beyond the right edge, moved apart where they would meet, each tied to its end."""
+    found = sorted(labels, key=lambda one: _fraction(axes, *one[1:3])[1], reverse=True)
+    lines = max((label.count("\n") + 1 for label, *_ in found), default=1)
+    heights = [_fraction(axes, x, y)[1] for _, x, y, _ in found]
+    for place, (label, x, y, colour) in zip(
+        spaced(heights, _text_height(axes, lines)), found, strict=True
+    ):
+        axes.annotate(
+            label,
+            _fraction(axes, x, y),
+            xycoords="axes fraction",
+            xytext=(1.06, place),
+            textcoords="axes fraction",
+            va="center",
+            color=COLOURS[colour],
+            weight="bold" if colour == OURS else "normal",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": COLOURS[colour],
+                "linewidth": 0.7,
+                "alpha": 0.7,
+                "shrinkA": 1,
+                "shrinkB": 3,
+                "relpos": (0, 0.5),
+            },
+        )
 
 
-def _name_points(axes: Axes, lines: Sequence[Line]) -> None:
-    """The names beside points; those at one x are moved apart."""
-    columns: dict[tuple[int, str], list[tuple[float, float, str, str]]] = {}
-    for line in lines:
-        for x, y, name in zip(line.series.x, line.series.y, line.names, strict=False):
-            fx, fy = _fraction(axes, x, y)
-            columns.setdefault((round(50 * fx), line.side), []).append((fy, fx, name, line.role))
-    for (_, side), found in columns.items():
-        found.sort(key=lambda one: (one[0], one[3] == "cache"), reverse=True)
-        heights = spaced([height for height, *_ in found], _line_height(axes))
-        for height, (_, fx, name, role) in zip(heights, found, strict=True):
-            axes.annotate(
-                name,
-                (fx, height),
-                xycoords="axes fraction",
-                xytext=(8 if side == "right" else -8, 0),
-                textcoords="offset points",
-                ha="left" if side == "right" else "right",
-                va="center",
-                color=COLOURS[role],
-                weight="bold" if role == "cache" else "normal",
-                fontsize=9,
-            )
+def _name_points(axes: Axes, column: list[Curve], left: bool) -> None:
+    """The names beside points of about one x, moved apart where they would meet."""
+    column = sorted(column, key=lambda curve: curve.y[0], reverse=True)
+    places = [_fraction(axes, curve.x[0], curve.y[0]) for curve in column]
+    heights = spaced([y for _, y in places], _text_height(axes))
+    for curve, (x, _), height in zip(column, places, heights, strict=True):
+        axes.annotate(
+            curve.label,
+            (x, height),
+            xycoords="axes fraction",
+            xytext=(-9 if left else 9, 0),
+            textcoords="offset points",
+            ha="right" if left else "left",
+            va="center",
+            color=COLOURS[curve.colour],
+            weight="bold" if curve.colour == OURS else "normal",
+            annotation_clip=False,
+        )
 
 
 # Figures
 
-TEXTS = tomllib.loads(Path(__file__).with_name("figures.toml").read_text(encoding="utf-8"))
-
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure of one result; its name leads to its texts and its size."""
+    """A plot of one result, with the text below it."""
 
     name: str
     plot: Lines | Dots
+    caption: str
     result: Result
-
-    @property
-    def title(self) -> str:
-        """The words above it."""
-        return str(TEXTS[self.name]["title"])
-
-    @property
-    def caption(self) -> str:
-        """The text below it."""
-        return str(TEXTS[self.name]["caption"])
 
     @property
     def alt(self) -> str:
         """The figure in words."""
-        return f"{self.title}. {self.plot.describe(self.result)}."
+        return f"{self.caption} {self.plot.describe(self.result)}."
 
-    def figure(self, background: str = "#ffffff") -> Figure:
+    def figure(self, background: str = "none") -> Figure:
         """The figure as Matplotlib's object."""
+        height = self.plot.height
+        if isinstance(self.plot, Dots):
+            rows = self.plot.rows(self.result)
+            height += sum(0.27 if len(row.label) <= LABEL else 0.4 for row in rows)
         with mpl.rc_context(STYLE):
-            figure = Figure(
-                figsize=TEXTS[self.name].get("size", (5.6, 3.7)),
-                layout="constrained",
-                facecolor=background,
-            )
+            figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor=background)
             axes = figure.subplots()
             axes.set_facecolor("none")
             self.plot.draw(axes, self.result)
-            axes.set_title(self.title, loc="left", fontsize="medium", fontweight="bold", pad=10)
         return figure
 
     def standalone(self) -> str:
@@ -419,15 +450,14 @@ class Picture:
         text = text[text.index("<svg") :]
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
         text = re.sub(r'\b(id="|href="#|url\(#)', rf"\g<1>{self.name}-", text)
-        text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-        text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
-        for role, colour in COLOURS.items():
-            text = text.replace(colour, f"var(--{role})")
+        text = re.sub(r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', r"\1", text, count=1)
+        for name, colour in COLOURS.items():
+            text = text.replace(colour, f"var(--{name})")
         return text
 
     def _svg(self, background: str) -> str:
         out = StringIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        nameless = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         with mpl.rc_context(STYLE):
-            self.figure(background).savefig(out, format="svg", metadata=nothing)
+            self.figure(background).savefig(out, format="svg", metadata=nameless)
         return out.getvalue()

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from pathlib import Path
+from string import Formatter
 
-from ..claims import headline
-from ..claims import tally as count
-from ..result import Claim, Measure, Result, Row, Verdict
+from ..claims import headline, tally
+from ..result import Claim, Kind, Measure, Result, Row, Verdict
 
-# A sign for each verdict; of several in a row, the first stands for it.
+# A sign for each verdict, which does not need colour; of several the first stands for all.
 MARKS: Mapping[Verdict, str] = {
     "differs": "≠",
     "inconclusive": "?",
-    "holds": "✓",
     "not measured": "○",
+    "holds": "✓",
 }
+# What claims of each kind are, where they are counted apart.
+KINDS: Mapping[Kind, str] = {
+    "searched": "at settings searched for them",
+    "repeat": "that repeat another",
+    "by construction": "set by construction",
+    "file count": "that count what a file has",
+}
+VERBS = {"holds": "hold", "differs": "differ"}
+SUMMARY = Path(__file__).with_name("summary.md")
 UNMEASURED = "not measured: data missing"
 
 
@@ -59,60 +68,12 @@ def spread(measure: Measure) -> str:
     return number(measure.mean) + (f" ± {sd}" if float(sd.replace(",", "")) else "")
 
 
-@dataclass(frozen=True, slots=True)
-class RowVerdict:
-    """The claims on one row: their verdicts in a word or a few, and a line for each."""
-
-    text: str
-    verdict: Verdict | None = None
-    lines: tuple[str, ...] = ()
-
-    @property
-    def mark(self) -> str:
-        """A sign that does not need colour."""
-        return MARKS[self.verdict] if self.verdict else ""
+def cell(row: Row, measure: str) -> str:
+    """What was measured, or a dash in a row whose data is missing."""
+    return spread(row.measures[measure]) if row.measures else "–"
 
 
-def verdict(result: Result, row: Row) -> RowVerdict:
-    """What the claims on a row came to; nothing, if the paper says nothing and it was measured."""
-    claims = result.claims_of(row)
-    if not claims:
-        lacks = f"not measured: {row.missing} missing"
-        return RowVerdict(lacks, "not measured") if row.missing else RowVerdict("")
-    worst = next(one for one in MARKS if one in {claim.verdict for claim in claims})
-    if worst == "not measured":
-        return RowVerdict(UNMEASURED, worst)
-    measures = ", ".join(claim.measure for claim in claims if claim.verdict == worst)
-    said = worst if worst == "holds" else f"{measures}: {worst}"
-    return RowVerdict(said, worst, tuple(map(claim_line, claims)))
-
-
-def claim_line(claim: Claim) -> str:
-    """A verdict with all that it rests on.
-
-    >>> claim = Claim("a.b.dp.recall", 0.82, 0.817, 0.005, 10, 0.0034, 0.02, "spread", "holds",
-    ...     "searched", note="theta searched for this number")
-    >>> claim_line(claim)
-    'recall holds: off by -0.003 ± 0.0034, tolerance 0.02; theta searched for this number'
-    """
-    if claim.difference is None or claim.margin is None:
-        return f"{claim.measure}: {UNMEASURED}"
-    bound = f" (paper: {claim.bound})" if claim.bound else ""
-    kind = "" if claim.kind in ("measured", "searched") else claim.kind
-    said = [
-        f"{claim.measure} {claim.verdict}: off by {claim.difference:.3g} ± {claim.margin:.2g}, "
-        f"tolerance {claim.tolerance:.2g}{bound}",
-        kind,
-        claim.note,
-        claim.explanation,
-    ]
-    return "; ".join(filter(None, said))
-
-
-def paper(result: Result, row: Row, measure: str) -> str:
-    """The paper's number for a cell, or a dash."""
-    claim = claim_on(result, row, measure)
-    return printed(claim.paper) if claim else "–"
+# Claims
 
 
 def claim_on(result: Result, row: Row, measure: str) -> Claim | None:
@@ -121,38 +82,124 @@ def claim_on(result: Result, row: Row, measure: str) -> Claim | None:
     return next(found, None)
 
 
-def cell(row: Row, measure: str) -> str:
-    """What was measured, or a dash in a row whose data is missing."""
-    return spread(row.measures[measure]) if row.measures else "–"
+def claimed(claim: Claim) -> str:
+    """The paper's number, and whether it is a limit."""
+    sign = {"at least": "≥ ", "at most": "≤ "}.get(claim.bound or "", "")
+    return sign + printed(claim.paper)
 
 
-def tally(results: Sequence[Result]) -> str:
-    """The verdicts of the independent claims; then how many of each other kind hold."""
-    rest = (
-        f"{kind}: {found['holds']} of {found.total()} hold"
-        for kind, found in count(results).items()
-        if kind != "measured" and found.total()
+def quantity(value: float | None) -> str:
+    """A margin or a tolerance in two digits that count, of the first four; or a dash.
+
+    >>> quantity(0.0123), quantity(0.000096), quantity(0.0), quantity(25.4), quantity(None)
+    ('0.012', '0.0001', '0', '25', '–')
+    """
+    if value is None:
+        return "–"
+    return (
+        f"{value:,.0f}"
+        if abs(value) >= 10
+        else f"{float(f'{value:.2g}'):.4f}".rstrip("0").rstrip(".")
     )
-    return "; ".join([headline(results), *rest])
+
+
+def remark(claim: Claim) -> str:
+    """What the verdict alone does not say: what kind of claim it is, and what to know of it."""
+    kind = "" if claim.independent else claim.kind
+    return "; ".join(part for part in (kind, claim.explanation, claim.note) if part)
+
+
+def counted(verdicts: Mapping[Verdict, int]) -> str:
+    """How many claims have which verdict.
+
+    >>> counted({"holds": 5, "differs": 1})
+    '5 hold, 1 differs'
+    """
+    order: tuple[Verdict, ...] = ("holds", "differs", "inconclusive", "not measured")
+    return ", ".join(
+        f"{n} {verdict if n == 1 else VERBS.get(verdict, verdict)}"
+        for verdict in order
+        if (n := verdicts.get(verdict, 0))
+    )
 
 
 def score(result: Result) -> str:
-    """The claims of a study by verdict; most of all, how many hold."""
-    verdicts = Counter(claim.verdict for claim in result.claims)
-    without = verdicts.pop("not measured", 0)
-    said = [f"{verdicts['holds']} of {verdicts.total()} hold"] if verdicts or not without else []
-    return "; ".join([*said, f"{without} {UNMEASURED}"] if without else said)
+    """The verdicts of a study's claims that could have failed, and how many others it has."""
+    if not result.claims:
+        return "the paper has no numbers for it"
+    found = tally([result])
+    others = sum(verdicts.total() for kind, verdicts in found.items() if kind != "measured")
+    said = counted(found["measured"]) or "no independent claim"
+    return f"{said}; {others} of other kinds" if others else said
 
 
-def seeds_behind(result: Result) -> str:
+def tally_lines(results: Sequence[Result]) -> list[str]:
+    """What is counted, and the verdicts: the independent claims first, then the other kinds."""
+    found = tally(results)
+    others = [
+        f"{found[kind].total()} {words} ({counted(found[kind])})"
+        for kind, words in KINDS.items()
+        if found[kind]
+    ]
+    return [headline(results)] + (["not counted: " + "; ".join(others)] if others else [])
+
+
+# The head of the page
+
+
+class _Lookup(Formatter):
+    """Fills ``{study.table.row.measure:.3f}``."""
+
+    def __init__(self, values: Mapping[str, float]) -> None:
+        self.values = values
+
+    def get_field(self, field_name: str, args: object, kwargs: object) -> tuple[float, str]:
+        return self.values[field_name], field_name
+
+
+def summary(results: Sequence[Result], template: str | None = None) -> list[tuple[Verdict, str]]:
+    """What holds and what does not: a verdict and a line of Markdown for each part of the template.
+
+    The first line of a part names its claims; the verdict is the worst of theirs. A part of which
+    nothing was run is left out; one whose data is missing says so.
+    """
+    if template is None:
+        template = SUMMARY.read_text(encoding="utf-8")
+    claims = {claim.id: claim for result in results for claim in result.claims}
+    titles = {result.study: result.title for result in results}
+    values = {
+        f"{result.study}.{row.table}.{row.name}.{name}": measure.mean
+        for result in results
+        for row in result.rows
+        for name, measure in row.measures.items()
+    }
+    lines: list[tuple[Verdict, str]] = []
+    for part in template.strip().split("\n\n"):
+        names, _, text = part.partition("\n")
+        found = [claims[name] for name in names.split(", ") if name in claims]
+        study = names.partition(".")[0]
+        if study not in titles:
+            continue
+        try:
+            said = _Lookup(values).format(" ".join(text.split()))
+            verdicts: Counter[Verdict] = Counter(claim.verdict for claim in found)
+            lines.append((next(verdict for verdict in MARKS if verdicts[verdict]), said))
+        except KeyError:
+            lines.append(("not measured", f"[{titles[study]}](#study-{study}): data missing."))
+    return lines
+
+
+# Notices
+
+
+def seeds_behind(rows: Iterable[Row], default: int = 0) -> str:
     """How many seeds the means have; a long study uses fewer than it is given.
 
-    >>> row = Row("dp", "", {"recall": Measure(1.0, 0.0, 3)}, "", "cache")
-    >>> seeds_behind(Result("toy", "", "", (), (row,), {}, tuple(range(10))))
+    >>> seeds_behind([Row("dp", "", {"recall": Measure(1.0, 0.0, 3)}, "", "cache")])
     '3 seeds'
     """
-    counts = {measure.n for row in result.rows for measure in row.measures.values()}
-    fewest, most = min(counts, default=len(result.seeds)), max(counts, default=len(result.seeds))
+    counts = {measure.n for row in rows for measure in row.measures.values()} or {default}
+    fewest, most = min(counts), max(counts)
     return f"{fewest} to {most} seeds" if fewest < most else f"{most} seeds"
 
 
@@ -170,26 +217,3 @@ def missing_notice(result: Result) -> str:
         f"Missing data: {', '.join(result.missing)}. Run {command}{'' if one else ' for each'}, or "
         f"let DISTINCTKV_DATA name {'its' if one else 'their'} folder."
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Discrepancy:
-    """Claims that do not hold, and the rows that share their words."""
-
-    where: str
-    text: str
-    verdict: Verdict
-    mark: str
-
-
-def discrepancies(result: Result) -> list[Discrepancy]:
-    """Where a number differs or is inconclusive; rows with the same words are named together."""
-    labels = {(row.table, row.name): row.label for row in result.rows}
-    found: dict[tuple[str, Verdict, str], list[str]] = {}
-    for claim in result.claims:
-        if claim.verdict in ("differs", "inconclusive"):
-            said = f"{claim.measure} {claim.verdict}: {claim.explanation}".removesuffix(": ")
-            found.setdefault((said, claim.verdict, MARKS[claim.verdict]), []).append(
-                labels[claim.table, claim.row]
-            )
-    return [Discrepancy(", ".join(dict.fromkeys(rows)), *said) for said, rows in found.items()]

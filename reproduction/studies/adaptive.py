@@ -27,7 +27,7 @@ from distinctkv.rule import Floats, Keys, Rule, novelty, read, unit
 
 from ..baselines import TTL, Attention, DecayedSuperposition, Superposition
 from ..data import Episode, PhasedTask, RecallTask
-from ..result import Measure, Result, Role, Row, Series, Setting
+from ..result import Measure, Result, Role, Row, Setting
 from . import Progress
 from .findings import paragraphs
 from .runner import FULL, Scale, finish, silent
@@ -50,7 +50,6 @@ HEADINGS = {
 }
 HEADINGS = {name: f"{text}; a seed is the mean of its streams" for name, text in HEADINGS.items()}
 REPEATS = 5  # streams of each kind per seed
-SAMPLED = 3  # tokens between two points of a series; it divides the phases
 
 EASY, HARD = RecallTask(n_items=6, repeats=6), RecallTask(n_items=30, repeats=6)
 STREAMS = {
@@ -119,7 +118,6 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         rows=tuple(sorted(rows, key=lambda row: [*HEADINGS].index(row.table))),
         settings=settings(scale),
         seeds=tuple(seeds),
-        series=series(traces),
         headings=HEADINGS,
     )
     return finish(result, perf_counter() - started)
@@ -400,26 +398,3 @@ def measure(numbers: Iterable[float], n_seeds: int) -> Measure:
     Measure(mean=2.5, sd=1.41421356237, n=2)
     """
     return Measure.of(np.reshape([*numbers], (n_seeds, -1)).mean(axis=1).tolist())
-
-
-def series(traces: Traces) -> tuple[Series, ...]:
-    """Slots and budget along the paper's stream, the mean over streams."""
-    sampled = slice(SAMPLED - 1, None, SAMPLED)
-    mean = {
-        name: np.mean([trace.slots[sampled] for trace in traces["alternating", name]], axis=0)
-        for name in ("surprise", "b18", "b30", "unbounded", "ttl40")
-    }
-    budgets = [trace.budget[sampled] for trace in traces["alternating", "surprise"]]
-    labels = {one.name: one.label for one in methods("alternating")}
-    tokens = tuple(float(SAMPLED * step) for step in range(1, len(mean["b18"]) + 1))
-    phases = STREAMS["alternating"].phases
-    demand = [float(p.n_items) for p in phases for _ in range(0, p.n_tokens, SAMPLED)]
-    return (
-        Series("demand", "Items in the phase", tokens, tuple(demand)),
-        Series("budget", "Its budget", tokens, _rounded(np.mean(budgets, axis=0))),
-        *(Series(name, labels[name], tokens, _rounded(slots)) for name, slots in mean.items()),
-    )
-
-
-def _rounded(numbers: Floats) -> tuple[float, ...]:
-    return tuple(round(float(number), 3) for number in numbers)

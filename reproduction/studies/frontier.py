@@ -43,7 +43,7 @@ from ..baselines import (
     Superposition,
 )
 from ..data import RecallTask
-from ..result import Measure, Result, Row, Series, Setting
+from ..result import Measure, Result, Row, Setting
 from . import Progress
 from .findings import paragraphs
 from .runner import FULL, Scale, finish, silent
@@ -215,7 +215,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         rows=made,
         settings=settings(scale),
         seeds=tuple(seeds),
-        series=tuple(lines(curves)),
+        series=tuple(curve.series("slots") for curve in curves.values()),
         headings=HEADINGS,
     )
     return finish(result, perf_counter() - started)
@@ -261,15 +261,12 @@ def extras(curves: Curves) -> Mapping[str, float]:
     cache, subgen = curves["dp"], curves["subgen"]
     return {
         "items": TASK.n_items,
-        "tau": TAU,
         "subgen_slots": subgen.mean("slots", TAU),
         "subgen_recall": subgen.mean("recall", TAU),
-        "subgen_bytes": subgen.mean("bytes", TAU),
         "ceiling": ceiling(32),
         "cache_at_32": float(cache.at(32).mean()),
         "slots_loose": cache.mean("slots", 0.4),
         "slots_strict": cache.mean("slots", 0.02),
-        "bare": 4 * TASK.n_items * (TASK.width + 1),
     }
 
 
@@ -298,21 +295,6 @@ def byte_row(curve: Curve) -> Row:
         f"{size / 1024:g} KiB": Measure.of(curve.at(size, "bytes").tolist()) for size in BYTES
     }
     return Row(curve.method.name, curve.method.label, measures, "", curve.method.role, "bytes")
-
-
-def lines(curves: Curves) -> Iterator[Series]:
-    """Recall against slots and bytes; margins; and the recall of B known items."""
-    for curve in curves.values():
-        yield curve.series("slots")
-        yield curve.series("bytes")
-    for baseline in (*POLICIES, *OTHERS, *GROWING):
-        if found := margins(curves, baseline):
-            budgets = tuple(map(float, found))
-            means = tuple(round(margin.mean, 5) for margin in found.values())
-            sds = tuple(round(margin.sd, 5) for margin in found.values())
-            yield Series(f"{baseline.name}.lead", baseline.label, budgets, means, sds)
-    ends = (0.0, float(TASK.n_items), float(BUDGETS[-1]))
-    yield Series("ceiling", "B items known, others guessed", ends, tuple(map(ceiling, ends)))
 
 
 def ceiling(slots: float) -> float:

@@ -198,7 +198,7 @@ def rule_rows(slots: Found, distinct: Found, scale: Scale) -> tuple[Row, ...]:
 
 
 def lines(tables: Found, slots: Found, scale: Scale) -> tuple[Series, ...]:
-    """Means over seeds: tables for each alpha and the law they follow, slots for each stream."""
+    """Means over seeds: tables for each alpha, and slots for each stream."""
 
     def line(name: str, label: str, at: Ints, counts: Floats) -> Series:
         return Series(name, label, tuple(at.astype(float)), tuple(counts.round(3).tolist()))
@@ -208,8 +208,6 @@ def lines(tables: Found, slots: Found, scale: Scale) -> tuple[Series, ...]:
     for alpha in ALPHAS:
         name, label = f"alpha_{alpha}", f"alpha {alpha}"
         made.append(line(name, label, at, np.mean(tables[name], axis=0)))
-        made.append(line(f"law_{alpha}", "α ln(1 + N/α)", at, alpha * np.log1p(at / alpha)))
-        made.append(line(f"log_{alpha}", "α ln N", at, alpha * np.log(at)))
     for stream, label in STREAM_LABELS.items():
         counts = np.mean(slots[stream], axis=0)
         made.append(line(stream, label, points(stream_length(stream, scale)), counts))

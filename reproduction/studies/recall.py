@@ -34,7 +34,7 @@ from ..baselines import (
 )
 from ..baselines.s4d import S4D, STATES, STEPS
 from ..data import RecallTask
-from ..result import Result, Series, Setting
+from ..result import Result, Setting
 from . import Progress
 from .findings import paragraphs
 from .runner import FULL, Scale, finish, silent
@@ -150,7 +150,6 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         findings=paragraphs(
             "recall",
             rows,
-            budget=BUDGET,
             items=TASK.n_items,
             least=LEAST,
             features=FEATURES,
@@ -163,14 +162,5 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         settings=settings(scale),
         seeds=tuple(seeds),
         headings={"table": f"Recall, slots and bytes; a seed is the mean of {n_episodes} episodes"},
-        series=tuple(
-            Series(
-                name,
-                curve.method.label,
-                tuple(map(float, seeds)),
-                tuple(curve.scores("recall").tolist()),
-            )
-            for name, curve in curves.items()
-        ),
     )
     return finish(result, perf_counter() - started)

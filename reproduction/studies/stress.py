@@ -20,7 +20,7 @@ from distinctkv.policy import Concentration, Merge
 
 from ..baselines import Attention
 from ..data import Episode, RecallTask, alike, drifting, mislabelled, rebound
-from ..result import Measure, Result, Role, Row, Series, Setting
+from ..result import Measure, Result, Role, Row, Setting
 from . import Progress
 from .findings import paragraphs
 from .runner import FULL, Scale, finish, silent
@@ -230,7 +230,6 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),
-        series=_series(found),
         headings=HEADINGS,
     )
     return finish(result, perf_counter() - started)
@@ -336,37 +335,6 @@ def _rows(found: Found) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _series(found: Found) -> tuple[Series, ...]:
-    """Means against the degree for each setting; against tau for each noise of the last table."""
-    lines = []
-    for measure in ("recall", "slots/item"):
-
-        def mean(place: Place, measure: str = measure) -> float:
-            return found[place][measure].mean
-
-        for condition in CONDITIONS:
-            degrees = tuple(condition.streams)
-            for setting in condition.settings:
-                y = tuple(mean((condition.name, degree, setting)) for degree in degrees)
-                lines.append(Series(f"{condition.name}.{measure}.{setting}", setting, degrees, y))
-        for noise in (0.1, 0.5):
-            y = tuple(mean(("tau", noise, at_tau(tau))) for tau in TAUS)
-            lines.append(Series(f"taus.{measure}.{noise:g}", f"noise {noise:g}", TAUS, y))
-    return tuple(lines)
-
-
-def tau_range(found: Found, noise: float) -> str:
-    """The thresholds with about the best recall and at most 1.1 slots per item."""
-    met = {tau: found["tau", noise, at_tau(tau)] for tau in TAUS}
-    best = max(measures["recall"].mean for measures in met.values())
-    good = [
-        tau
-        for tau, measures in met.items()
-        if measures["recall"].mean >= best - CLOSE and measures["slots/item"].mean <= 1.1
-    ]
-    return f"{good[0]:g} to {good[-1]:g}" if good else "none"
-
-
 def _extra(found: Found) -> dict[str, float | str]:
     """Numbers of the findings that are not a single measure."""
     noisy = next(condition for condition in CONDITIONS if condition.name == "noise")
@@ -375,7 +343,6 @@ def _extra(found: Found) -> dict[str, float | str]:
         "default_tau": Concentration().tau,
         **{name: MEANING[name] for name in (PLAIN, SAFE)},
         **{f"tau at {degree:g}": name for degree, name in recommended.items()},
-        **{f"tau range at {noise:g}": tau_range(found, noise) for noise in (0.1, 0.5)},
     }
     for setting in (PLAIN, SAFE):
         met = [
@@ -388,7 +355,6 @@ def _extra(found: Found) -> dict[str, float | str]:
         extra |= {
             "n_streams": len(met),
             f"{setting} worst recall": min(recalls),
-            f"{setting} failures": sum(recall < 0.95 for recall in recalls),
             f"{setting} most slots": max(measures["slots/item"].mean for measures in met),
         }
     return extra

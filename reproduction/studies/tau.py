@@ -94,7 +94,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         rows=rows,
         settings=settings(scale),
         seeds=tuple(seeds),
-        series=tuple(lines(swept, noisy)),
+        series=tuple(lines(swept)),
         headings=HEADINGS,
         missing=missing,
     )
@@ -182,17 +182,12 @@ def noise_rows(noisy: Found, n_seeds: int) -> Iterator[Row]:
         yield Row(name, label, {"cosine of repeats": cosine} | ratios, "", "added", "noise")
 
 
-def lines(swept: Found, noisy: Found) -> Iterator[Series]:
-    """Means over seeds for the figures."""
-
-    def line(kind: str, name: str, at: Sequence[float], found: Floats) -> Series:
-        means, sds = found.mean(axis=0), found.std(axis=0, ddof=1)
-        return Series(f"{kind}.{name}", LABELS[name], tuple(at), round5(means), round5(sds))
-
-    for name in swept:
-        yield line("recall", name, SIMILARITIES, swept[name][..., 2])
-        yield line("slots", name, SIMILARITIES, swept[name][..., 1])
-        yield line("noise", name, NOISES, noisy[name])
+def lines(swept: Found) -> Iterator[Series]:
+    """Slots per distinct item against the similarity, the mean over seeds."""
+    for name, found in swept.items():
+        ratios = found[..., MEASURES.index(RATIO)]
+        means, sds = ratios.mean(axis=0), ratios.std(axis=0, ddof=1)
+        yield Series(f"slots.{name}", LABELS[name], SIMILARITIES, round5(means), round5(sds))
 
 
 def plateau(swept: Found) -> Mapping[str, float]:

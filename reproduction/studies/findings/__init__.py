@@ -1,6 +1,7 @@
 """What a study found, in words: a Markdown template beside this file, filled with its numbers.
 
-``recall.md`` holds the paragraphs of study ``recall``, parted by blank lines. In braces stands a
+``recall.md`` holds two paragraphs of study ``recall``: the answer in about two sentences, and after
+a blank line notes, which the page folds. Each sentence has a line of its own. In braces stands a
 number of the study and how it is printed:
 
 - ``{dp.recall:.3f}``: the mean of measure ``recall`` of row ``dp``; with the table in front,
@@ -8,7 +9,8 @@ number of the study and how it is printed:
 - ``{dp.recall.sd:.3f}`` and ``{dp.recall.n}``: its standard deviation and its number of seeds;
 - ``{n_episodes:,}``: a value that the study passes by that name.
 
-A paragraph is left out if it names a row whose data is missing, or a value passed as None.
+A sentence is left out if it names a row whose data is missing, a row that only a full run has, or
+a value passed as None.
 """
 
 from __future__ import annotations
@@ -24,16 +26,23 @@ Value = float | str | None
 PLACEHOLDER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
 
 
-def paragraphs(study_name: str, rows: Iterable[Row], **extra: Value) -> tuple[str, ...]:
-    """The paragraphs of ``findings/<study_name>.md`` with the numbers of ``rows`` filled in."""
+def paragraphs(
+    study_name: str, rows: Iterable[Row], absent: Iterable[str] = (), /, **extra: Value
+) -> tuple[str, ...]:
+    """The paragraphs of ``findings/<study_name>.md`` with the numbers of ``rows`` filled in.
+
+    ``absent`` are the beginnings of names that this run does not have, as ``"recipe.flipped."``.
+    """
     template = (Path(__file__).parent / f"{study_name}.md").read_text(encoding="utf-8")
     try:
-        return render(template, rows, **extra)
+        return render(template, rows, absent, **extra)
     except ValueError as error:
         raise ValueError(f"findings/{study_name}.md: {error}") from error
 
 
-def render(template: str, rows: Iterable[Row], **extra: Value) -> tuple[str, ...]:
+def render(
+    template: str, rows: Iterable[Row], absent: Iterable[str] = (), /, **extra: Value
+) -> tuple[str, ...]:
     """The paragraphs of ``template`` with the numbers filled in.
 
     >>> from ...result import Measure
@@ -43,16 +52,17 @@ def render(template: str, rows: Iterable[Row], **extra: Value) -> tuple[str, ...
     """
     rows = tuple(rows)
     values = {**_values(rows), **extra}
-    missing = _missing(rows)
-    found = []
-    for paragraph in re.split(r"\n\s*\n", template.strip()):
-        names = [name for name, _ in PLACEHOLDER.findall(paragraph)]
-        left_out = any(
+    missing = (*_missing(rows), *absent)
+
+    def usable(line: str) -> bool:
+        names = [name for name, _ in PLACEHOLDER.findall(line)]
+        return not any(
             values[name] is None if name in values else name.startswith(missing) for name in names
         )
-        if not left_out:
-            found.append(_fill(" ".join(paragraph.split()), values))
-    return tuple(found)
+
+    parts = re.split(r"\n\s*\n", template.strip())
+    kept = (" ".join(filter(usable, part.splitlines())) for part in parts)
+    return tuple(_fill(" ".join(part.split()), values) for part in kept)
 
 
 def _fill(paragraph: str, values: Mapping[str, Value]) -> str:

@@ -19,27 +19,27 @@ def row(name, label, recall, slots, role):
 
 @pytest.fixture
 def make_result():
-    def make(label="Ours", claimed=1.0):
+    def make(label="Ours", claimed=1.0, **wording):
         rows = (
-            row("floor", "Floor", 0.8, 32.0, "paper"),
+            row("superposition", "Floor", 0.8, 32.0, "paper"),
             row("h2o", "Heavy [bold]", 0.9, 64.0, "paper"),
-            row("extra", "Extra", 0.99, 64.0, "added"),
+            row("redundancy", "Extra", 0.99, 64.0, "added"),
             row("dp", label, 1.0, 64.0, "cache"),
         )
         measured = rows[3].measures["recall"]
-        claim = judge("recall.table.dp.recall", measured, {"paper": claimed, "tolerance": 0.05})
+        wording = {"paper": claimed, "tolerance": 0.05, **wording}
         return Result(
             study="recall",
             title="A toy table",
             question="Which remembers?",
-            findings=("The cache remembers.",),
+            findings=("The `cache` remembers.", "A note: -0.5 is **little**."),
             rows=rows,
             settings={"scale": "tiny", "n_items": 64},
             seeds=(0, 1, 2, 3),
             series=tuple(
                 Series(r.name, r.label, (0.0, 1.0), (r.measures["recall"].mean, 0.85)) for r in rows
             ),
-            claims=(claim,),
+            claims=(judge("recall.table.dp.recall", measured, wording),),
             versions={"distinctkv": "0"},
             seconds=1.0,
         )
@@ -58,11 +58,11 @@ def partly(result):
     row = Row("drugs", "Drugs", {}, "tau .5", "paper", missing="mimic")
     claim = mark_unmeasured("recall.table.drugs.recall", {"paper": 0.99, "tolerance": 0.005})
     rows, claims = (row, *result.rows), (*result.claims, claim)
-    return replace(result, study="toy", rows=rows, claims=claims, missing=("mimic",))
+    return replace(result, rows=rows, claims=claims, missing=("mimic",))
 
 
 @pytest.fixture
 def lacking(partly):
     """A study that could not be measured at all."""
     nothing = {"rows": (), "series": (), "findings": (), "claims": partly.claims[-1:]}
-    return replace(partly, study="recall", missing=("mimic", "synpuf"), **nothing)
+    return replace(partly, missing=("mimic", "synpuf"), **nothing)

@@ -1,10 +1,11 @@
-"""The report in a real browser: no errors, no requests, figures there, nothing wider than the page.
+"""The report in a real browser: no errors, no requests, nothing wider than the page or cut off.
 
 It needs Chromium (Debian's package, or CHROMIUM naming another) and is skipped without one.
 """
 
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -27,27 +28,62 @@ def browser():
         browser.close()
 
 
-@pytest.mark.parametrize("width", [1100, 390])
+# Elements that reach beyond the page, but for those in a box that scrolls; texts of a figure that
+# reach beyond the figure; texts of a figure that cover one another.
+TROUBLES = """() => {
+  const found = [], width = document.documentElement.clientWidth;
+  for (const one of document.querySelectorAll('body *')) {
+    const box = one.getBoundingClientRect();
+    if (box.width && !one.closest('.scroll, svg') && (box.left < -1 || box.right > width + 1))
+      found.push(`beyond the page: ${one.tagName} ${one.textContent.slice(0, 40)}`);
+  }
+  for (const figure of document.querySelectorAll('svg')) {
+    const outer = figure.getBoundingClientRect();
+    const texts = [...figure.querySelectorAll('text')].map(t => [t, t.getBoundingClientRect()]);
+    for (const [i, [text, a]] of texts.entries()) {
+      if (a.left < outer.left - 1 || a.right > outer.right + 1 ||
+          a.top < outer.top - 1 || a.bottom > outer.bottom + 1)
+        found.push(`cut off: ${text.textContent}`);
+      for (const [other, b] of texts.slice(i + 1))
+        if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 &&
+            Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5)
+          found.push(`covered: ${text.textContent} / ${other.textContent}`);
+    }
+    const size = Math.min(...texts.map(([, box]) => box.height));
+    if (size < 9) found.push(`too small to read: ${size}`);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_report_opens_clean_and_fits(browser, result, tmp_path, width, scheme):
+@pytest.mark.parametrize("folded", [True, False])
+def test_the_report_opens_clean_and_fits(
+    browser, make_result, tmp_path, width, height, scheme, folded
+):
     file = tmp_path / "report.html"
-    page.write([result], file)
+    wide = make_result(label="A long name of a row " * 2, note="a remark " * 30)
+    page.write([wide, replace(wide, study="five_models")], file)
     troubles, requests = [], []
-    tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     tab.set_default_timeout(PATIENCE)
     tab.on("console", lambda said: troubles.append(said.text))
     tab.on("pageerror", lambda error: troubles.append(str(error)))
     tab.on("request", lambda asked: requests.append(asked.url))
     tab.goto(file.as_uri())
+    if not folded:
+        tab.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    troubles += tab.evaluate(TROUBLES)
     drawn = tab.evaluate(
         "[...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect().width)"
     )
-    wide = tab.evaluate(
+    excess = tab.evaluate(
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     )
     tab.close()
     assert troubles == []
     assert requests == [file.as_uri()]
-    assert drawn
-    assert all(size > 100 for size in drawn)
-    assert wide <= 0
+    assert len(drawn) == 3
+    assert all(size > 300 for size in drawn)
+    assert excess <= 0

@@ -4,86 +4,78 @@ import pytest
 
 from reproduction.claims import claims_for
 from reproduction.report import text
+from reproduction.result import Measure
 from reproduction.studies import NAMES
 
 
-def verdict(result, name):
-    return text.verdict(result, next(row for row in result.rows if row.name == name))
+def test_a_study_is_scored_by_its_verdicts(result, make_result, partly, lacking):
+    assert text.score(result) == "1 holds"
+    assert text.score(make_result(claimed=0.5)) == "1 differs"
+    assert text.score(partly) == "1 holds, 1 not measured"
+    assert text.score(lacking) == "1 not measured"
+    assert text.score(replace(result, claims=())) == "the paper has no numbers for it"
 
 
-def test_a_row_whose_claims_hold_holds(result):
-    found = verdict(result, "dp")
-    assert (found.text, found.mark) == ("holds", "✓")
-    assert found.lines == ("recall holds: off by 0 ± 0.016, tolerance 0.05",)
+def test_claims_that_could_not_fail_are_not_counted(result, make_result):
+    sized = make_result(kind="by construction")
+    assert text.score(sized) == "no independent claim; 1 of other kinds"
+    first, second = text.tally_lines([result, sized])
+    assert first.startswith("1 independent claim: 1 holds")
+    assert second == "not counted: 1 set by construction (1 holds)"
 
 
-def test_a_row_that_differs_names_what_differs(make_result):
-    found = verdict(make_result(claimed=0.5), "dp")
-    assert (found.text, found.mark) == ("recall: differs", "≠")
+def test_a_remark_says_the_kind_the_reason_and_the_note(make_result):
+    def remark(**wording):
+        return text.remark(make_result(**wording).claims[0])
+
+    assert remark() == ""
+    assert remark(kind="searched", note="at a tau") == "searched; at a tau"
+    assert remark(claimed=0.5, explanation="their machine") == "their machine"
+    assert remark(explanation="their machine") == ""  # it holds
 
 
-def test_a_row_that_the_paper_does_not_have_gets_no_verdict(result):
-    found = verdict(result, "extra")
-    assert (found.text, found.mark) == ("", "")
+def test_a_limit_of_the_paper_has_its_sign(make_result):
+    assert text.claimed(make_result(claimed=0.99, bound="at least").claims[0]) == "≥ 0.99"
+    assert text.claimed(make_result(claimed=0.99, bound="at most").claims[0]) == "≤ 0.99"
+    assert text.claimed(make_result(claimed=0.99).claims[0]) == "0.99"
+
+
+LINE = (
+    "recall.table.dp.recall\nRecall is {recall.table.dp.recall:.2f}\nhere. [Table](#study-recall)"
+)
 
 
 @pytest.mark.parametrize(
-    ("changes", "end"),
-    [
-        ({"note": "at B=K only"}, "tolerance 0.05; at B=K only"),
-        ({"kind": "repeat"}, "tolerance 0.05; repeat"),
-        ({"kind": "searched", "note": "tau searched for it"}, "0.05; tau searched for it"),
-        ({"bound": "at least"}, "tolerance 0.05 (paper: at least)"),
-        ({"explanation": "a tie"}, "tolerance 0.05; a tie"),
-    ],
+    ("claimed", "verdict"), [(1.0, "holds"), (0.5, "differs"), (0.944, "inconclusive")]
 )
-def test_a_line_says_all_that_the_verdict_rests_on(result, changes, end):
-    assert text.claim_line(replace(result.claims[0], **changes)).endswith(end)
+def test_a_line_of_the_summary_has_the_verdict_of_its_claim(make_result, claimed, verdict):
+    found = text.summary([make_result(claimed=claimed)], LINE)
+    assert found == [(verdict, "Recall is 1.00 here. [Table](#study-recall)")]
 
 
-def test_where_nothing_is_claimed_nothing_is_counted(result):
-    assert text.tally([replace(result, claims=())]) == "no independent claims"
+def test_the_worst_verdict_of_a_line_stands_for_it(result, make_result):
+    other = replace(make_result(claimed=0.5).claims[0], id="recall.table.h2o.recall")
+    both = replace(result, claims=(*result.claims, other))
+    line = LINE.replace("\n", ", recall.table.h2o.recall\n", 1)
+    assert text.summary([both], line)[0][0] == "differs"
 
 
-def test_the_tally_counts_over_all_studies_and_kinds_apart(make_result):
-    repeat = replace(make_result().claims[0], kind="repeat")
-    results = [make_result(), make_result(claimed=0.5), replace(make_result(), claims=(repeat,))]
-    assert text.tally(results) == (
-        "2 independent claims: 1 holds, 1 differs, 0 inconclusive; repeat: 1 of 1 hold"
-    )
+def test_a_line_without_its_study_is_left_out_and_without_its_data_says_so(result, lacking):
+    two = f"{LINE}\n\ntau.table.dp.recall\nNothing."
+    assert len(text.summary([result], two)) == 1
+    assert text.summary([lacking], LINE) == [
+        ("not measured", "[A toy table](#study-recall): data missing.")
+    ]
 
 
-def test_rows_that_differ_in_the_same_words_are_named_together(result):
-    (claim,) = result.claims
-    tie = replace(claim, verdict="differs", explanation="a tie")
-    claims = (tie, replace(tie, id="recall.table.h2o.recall"))
-    (discrepancy,) = text.discrepancies(replace(result, claims=claims))
-    assert discrepancy.where == "Ours, Heavy [bold]"
-    assert (discrepancy.text, discrepancy.mark) == ("recall differs: a tie", "≠")
-
-
-def test_a_study_that_agrees_has_no_discrepancies(result):
-    assert text.discrepancies(result) == []
-    assert text.score(result) == "1 of 1 hold"
-
-
-def test_what_was_not_measured_is_counted_apart(partly):
-    assert text.tally([partly]) == (
-        "2 independent claims: 1 holds, 0 differ, 0 inconclusive, 1 not measured"
-    )
-    assert text.score(partly) == "1 of 1 hold; 1 not measured: data missing"
-
-
-def test_without_data_nothing_holds(lacking):
-    assert text.tally([lacking]).startswith("1 independent claim: 0 hold, 0 differ")
-    assert text.score(lacking) == "1 not measured: data missing"
-
-
-def test_a_row_without_data_says_so_and_is_no_discrepancy(partly):
-    found = verdict(partly, "drugs")
-    assert (found.text, found.mark) == ("not measured: data missing", "○")
-    assert text.cell(partly.rows[0], "recall") == "–"
-    assert text.discrepancies(partly) == []
+def test_every_claim_that_the_summary_names_is_in_claims_toml():
+    template = text.SUMMARY.read_text(encoding="utf-8")
+    parts = template.strip().split("\n\n")
+    assert 5 <= len(parts) <= 8
+    for part in parts:
+        for name in part.partition("\n")[0].split(", "):
+            study, table, row, measure = name.split(".", 3)
+            assert measure in claims_for(study)[table][row]
 
 
 def test_the_way_out_is_named(result, lacking):
@@ -95,9 +87,11 @@ def test_the_way_out_is_named(result, lacking):
     assert text.missing_notice(result) == ""
 
 
-def test_an_added_row_without_data_names_what_it_lacks(partly):
-    found = verdict(replace(partly, claims=()), "drugs")
-    assert (found.text, found.mark) == ("not measured: mimic missing", "○")
+def test_seeds_that_vary_are_told(result):
+    measures = {"recall": Measure(1.0, 0.0, 9)}
+    assert text.seeds_behind([*result.rows, replace(result.rows[0], measures=measures)]) == (
+        "4 to 9 seeds"
+    )
 
 
 @pytest.mark.parametrize("study", NAMES)

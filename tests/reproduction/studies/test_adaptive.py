@@ -35,7 +35,6 @@ def test_the_streams():
     assert lengths["alternating"][:2] == (36, 180)
     assert sum(lengths["alternating"]) == sum(lengths["steady"]) == 864
     assert set(lengths["equal"]) == {180}
-    assert all(n % adaptive.SAMPLED == 0 for found in lengths.values() for n in found)
 
 
 @pytest.mark.parametrize(
@@ -58,11 +57,6 @@ def test_a_gain_is_the_difference_of_two_rows(found):
     assert gain["gain"].mean == pytest.approx(ours["recall"].mean - theirs["recall"].mean)
     extra = ours["per token"].mean - theirs["per token"].mean
     assert gain["extra per token"].mean == pytest.approx(extra)
-
-
-def test_the_series_end_with_the_stream(tiny):
-    assert {line.name for line in tiny.series} >= {"demand", "budget", "surprise", "b18", "ttl40"}
-    assert all(line.x[-1] == 216 for line in tiny.series)
 
 
 def test_a_gain_at_equal_cost_that_is_there_after_all_holds(tiny):

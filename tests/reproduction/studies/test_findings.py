@@ -1,7 +1,10 @@
+import re
+from pathlib import Path
+
 import pytest
 
 from reproduction.result import Measure, Row
-from reproduction.studies import findings
+from reproduction.studies import NAMES, findings
 from reproduction.studies.findings import paragraphs, render
 
 ROWS = (
@@ -31,9 +34,18 @@ def test_blank_lines_part_paragraphs():
     assert render("\none\n\ntwo\ntwo\n \nthree\n", ROWS) == ("one", "two two", "three")
 
 
-def test_a_paragraph_on_missing_data_is_left_out():
-    template = "one\n\n{mimic.recall:.3f}\n\n{points.mimic.recall:.3f}\n\n{gone}\n\ntwo"
-    assert render(template, ROWS, gone=None) == ("one", "two")
+def test_a_sentence_on_missing_data_is_left_out():
+    template = "One.\n{mimic.recall:.3f}.\nTwo.\n\n{points.mimic.recall:.3f}\n\nThree.\n{gone}"
+    assert render(template, ROWS, gone=None) == ("One. Two.", "", "Three.")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_template_is_an_answer_and_notes_with_a_sentence_a_line(name):
+    template = Path(findings.__file__).with_name(f"{name}.md").read_text(encoding="utf-8")
+    answer, _, notes = template.strip().partition("\n\n")
+    assert 2 <= len(answer.splitlines()) <= 3
+    assert "\n\n" not in notes
+    assert all(re.search(r"[.}]$", line) for line in template.splitlines() if line)
 
 
 @pytest.mark.parametrize(
