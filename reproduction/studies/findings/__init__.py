@@ -8,7 +8,8 @@ number of the study and how it is printed:
 - ``{dp.recall.sd:.3f}`` and ``{dp.recall.n}``: its standard deviation and its number of seeds;
 - ``{n_episodes:,}``: a value that the study passes by that name.
 
-A paragraph is left out if it names a row whose data is missing, or a value passed as None.
+A paragraph is left out if it names a row whose data is missing, a row that only a full run has, or
+a value passed as None.
 """
 
 from __future__ import annotations
@@ -24,16 +25,23 @@ Value = float | str | None
 PLACEHOLDER = re.compile(r"\{([^{}:]+)(?::([^{}]*))?\}")
 
 
-def paragraphs(study_name: str, rows: Iterable[Row], **extra: Value) -> tuple[str, ...]:
-    """The paragraphs of ``findings/<study_name>.md`` with the numbers of ``rows`` filled in."""
+def paragraphs(
+    study_name: str, rows: Iterable[Row], absent: Iterable[str] = (), /, **extra: Value
+) -> tuple[str, ...]:
+    """The paragraphs of ``findings/<study_name>.md`` with the numbers of ``rows`` filled in.
+
+    ``absent`` are the beginnings of names that this run does not have, as ``"recipe.flipped."``.
+    """
     template = (Path(__file__).parent / f"{study_name}.md").read_text(encoding="utf-8")
     try:
-        return render(template, rows, **extra)
+        return render(template, rows, absent, **extra)
     except ValueError as error:
         raise ValueError(f"findings/{study_name}.md: {error}") from error
 
 
-def render(template: str, rows: Iterable[Row], **extra: Value) -> tuple[str, ...]:
+def render(
+    template: str, rows: Iterable[Row], absent: Iterable[str] = (), /, **extra: Value
+) -> tuple[str, ...]:
     """The paragraphs of ``template`` with the numbers filled in.
 
     >>> from ...result import Measure
@@ -43,7 +51,7 @@ def render(template: str, rows: Iterable[Row], **extra: Value) -> tuple[str, ...
     """
     rows = tuple(rows)
     values = {**_values(rows), **extra}
-    missing = _missing(rows)
+    missing = (*_missing(rows), *absent)
     found = []
     for paragraph in re.split(r"\n\s*\n", template.strip()):
         names = [name for name, _ in PLACEHOLDER.findall(paragraph)]
