@@ -49,7 +49,7 @@ HEADINGS = {
     "level": "Recall that the adaptive budget gains at equal slots per token",
 }
 HEADINGS = {name: f"{text}; a seed is the mean of its streams" for name, text in HEADINGS.items()}
-REPEATS = 5  # streams of each kind per seed
+REPEATS, MIN_REPEATS = 5, 3  # streams of each kind per seed; in a quick run
 SAMPLED = 3  # tokens between two points of a series; it divides the phases
 
 EASY, HARD = RecallTask(n_items=6, repeats=6), RecallTask(n_items=30, repeats=6)
@@ -81,7 +81,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
     """Every number that decides the result, the seeds apart."""
     return {
         "scale": scale.name,
-        "streams_per_seed": scale.of(REPEATS),
+        "streams_per_seed": n_streams(scale),
         "phases": len(STREAMS["alternating"].phases),
         "items": f"{EASY.n_items} and {HARD.n_items}",
         "repeats": HARD.repeats,
@@ -99,7 +99,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Every method on the same streams."""
     started = perf_counter()
-    traces = compare(seeds, scale.of(REPEATS), progress)
+    traces = compare(seeds, n_streams(scale), progress)
     rows = [
         row
         for kind in (stream_rows, swing_rows, gain_rows, level_rows)
@@ -118,6 +118,11 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         headings=HEADINGS,
     )
     return finish(result, perf_counter() - started)
+
+
+def n_streams(scale: Scale) -> int:
+    """Streams of each kind per seed."""
+    return max(MIN_REPEATS, scale.of(REPEATS))
 
 
 def methods(stream: str) -> tuple[Method, ...]:
