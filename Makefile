@@ -23,7 +23,7 @@ help:
 	@echo "make bench       speed and quality against other libraries, on this machine"
 	@echo "make docs        build the documentation into site/"
 
-reproduce: .venv/.ready
+reproduce: .venv/.reproduce
 	$(ONE_THREAD) $(BIN)/python -m reproduction --out out
 
 test: .venv/.ready
@@ -65,12 +65,22 @@ define install
 	|| { echo "set-up failed: no index or folder (PIP_FIND_LINKS) offers constraints.txt"; exit 1; }
 endef
 
-.venv/.ready: pyproject.toml constraints.txt
+# The second target needs the first one's environment, so that `make reproduce` installs the less.
+.venv/.reproduce: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	@echo "setting up .venv (once; minutes on a slow line)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv
+	$(call install,reproduction)
+	@$(COMPILE)
+	@touch $@
+
+.venv/.ready: .venv/.reproduce
+	@echo "adding what tests, checks and documentation need"
 	$(call install,$(EXTRAS))
 	@touch $@
+
+# A write under a budget makes numba compile, ten seconds that are then kept on disk.
+COMPILE = $(BIN)/python -c "from distinctkv import Cache, Concentration as C; Cache(C.fixed(budget=2)).write([[1.0]])"
 
 .venv/.bench: .venv/.ready
 	@echo "installing the libraries to compare with"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 
 import click
 from rich.console import Console
 
-from distinctkv.cli.io import progress, standard_output
+from distinctkv.cli.io import standard_output
 from distinctkv.extras import install
 
 from . import studies
-from .data import DataDamaged
+from .data import DataDamaged, DataMissing, movielens
 from .result import Result
 from .studies import runner
 
@@ -52,6 +54,13 @@ def _named(context: click.Context, option: click.Parameter, only: tuple[str, ...
     show_default=True,
     help="At most so many; long studies use fewer, most of all in a quick run, and say so.",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=min(2, os.cpu_count() or 1),
+    show_default="2, or 1 on a single core",
+    help="Studies at a time.",
+)
 @click.option("--list", "listing", is_flag=True, help="List the studies and stop.")
 @click.option("--again", is_flag=True, help="Run studies again whose results are in the folder.")
 @click.option(
@@ -63,21 +72,22 @@ def command(
     full: bool,
     out: Path,
     seeds: int,
+    jobs: int,
     listing: bool,
     again: bool,
     figure: Path | None,
 ) -> None:
     """Measure the paper's tables again, and say which of its claims hold.
 
-    Prints a table per study and writes DIR/STUDY.json and DIR/report.html; with --full into
-    DIR/full. A study is not run again if its result is there, from the same code and settings.
-    Every claim holds, differs or is inconclusive, with its tolerance and margin beside it; a study
-    with inconclusive claims runs again with up to ten seeds. Exit status 1 if a claim differs and
-    claims.toml does not explain why.
+    Prints a table per study and writes DIR/STUDY.json and, from the first study on,
+    DIR/report.html; with --full into DIR/full. A study is not run again if its result is there,
+    from the same code and settings. Every claim holds, differs or is inconclusive, with its
+    tolerance and margin beside it; a study with inconclusive claims runs again with up to ten
+    seeds. Exit status 1 if a claim differs and claims.toml does not explain why.
 
-    Studies of real streams use those on this machine and download none (python -m
-    reproduction.data). Claims on missing data are listed as not measured; they do not change the
-    exit status.
+    Of the real streams MovieLens is downloaded (2 MB); the others are used if they are on this
+    machine (python -m reproduction.data). Claims on missing data are listed as not measured; they
+    do not change the exit status.
     """
     if listing:
         for name in studies.NAMES:
@@ -92,7 +102,8 @@ def command(
     except OSError as error:
         raise click.BadParameter(f"cannot write there: {error}", param_hint="--out") from error
     scale = runner.FULL if full else runner.QUICK
-    finished, stopped = _measure(names, range(seeds), scale, folder, again)
+    _prepare_data(names)
+    finished, stopped = _measure(names, range(seeds), scale, folder, again, jobs)
     results = [result for result in runner.read_results(folder) if result.study in finished]
     if results:
         try:
@@ -116,33 +127,118 @@ def require_report() -> None:
         raise click.ClickException(f"the reproduction needs {needed}; {install('reproduction')}")
 
 
+def _prepare_data(names: Sequence[str]) -> None:
+    """Download MovieLens if a study needs it; say which other streams are missing."""
+    readers: dict[str, list[str]] = {}
+    for name in names:
+        for stream in runner.missing_data(*studies.STREAMS.get(name, ())):
+            readers.setdefault(stream, []).append(name)
+    if "movielens" in readers:
+        try:
+            click.echo(f"MovieLens is downloaded ({movielens.MOVIELENS.licence})", err=True)
+            movielens.MOVIELENS.get()
+            del readers["movielens"]
+        except DataMissing as error:
+            click.echo(str(error), err=True)
+    for stream, waiting in readers.items():
+        click.echo(
+            f"{stream} is not on this machine, so claims of {', '.join(waiting)} will not be "
+            f"measured; to get it: python -m reproduction.data get {stream}",
+            err=True,
+        )
+
+
 def _measure(
-    names: Sequence[str], seeds: range, scale: runner.Scale, folder: Path, again: bool
+    names: Sequence[str], seeds: range, scale: runner.Scale, folder: Path, again: bool, jobs: int
 ) -> tuple[list[str], bool]:
     """Run what is not in the folder and print each table; the studies done, and if interrupted."""
-    from .report.console import tables
+    finished = [
+        name
+        for name in names
+        if not again and runner.find_result(name, seeds, scale, folder) is not None
+    ]
+    for name in finished:
+        click.echo(f"{name}: found in {folder}, not run again (--again does)")
+    waiting = [name for name in names if name not in finished]
+    page, line = Page(folder), StatusLine(len(waiting))
 
-    screen = Console(highlight=False)
-    finished: list[str] = []
+    def report(step: runner.Step) -> None:
+        if step.finished:
+            line.clear()
+            finished.append(step.finished)
+            page.add(step.finished)
+        line.show(step)
+
     try:
-        for name in names:
-            if not again and runner.find_result(name, seeds, scale, folder):
-                click.echo(f"{name}: found in {folder}, not run again (--again does)")
-            else:
-                screen.print(tables(_run(name, seeds, scale, folder)))
-            finished.append(name)
+        runner.run_studies(waiting, seeds, scale, folder, min(jobs, len(waiting)), report)
     except KeyboardInterrupt:
         click.echo()
         return finished, True
+    except (DataDamaged, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        line.clear()
     return finished, False
 
 
-def _run(name: str, seeds: range, scale: runner.Scale, folder: Path) -> Result:
-    try:
-        with progress(name) as update:
-            return runner.run_study(name, seeds, scale, folder, update)
-    except (DataDamaged, OSError) as error:
-        raise click.ClickException(f"{name}: {error}") from error
+class StatusLine:
+    """``study 3 of 16, about 2 minutes left``: one line that changes, or lines in a pipe."""
+
+    def __init__(self, n_studies: int) -> None:
+        self.n_studies = n_studies
+        self._terminal = sys.stderr.isatty()
+        self._said, self._at = -1, 0.0
+
+    def show(self, step: runner.Step) -> None:
+        """Say how far the run is; in a pipe after each study, and every half minute."""
+        if step.n_done == self.n_studies:
+            return
+        text = f"study {step.n_done + 1} of {self.n_studies}, {in_words(step.seconds_left)} left"
+        if self._terminal:
+            click.echo(f"\r\x1b[K{text}", nl=False, err=True)
+        elif step.n_done > self._said or monotonic() > self._at + 30:
+            click.echo(text, err=True)
+            self._said, self._at = step.n_done, monotonic()
+
+    def clear(self) -> None:
+        """Remove the line from a terminal."""
+        if self._terminal:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def in_words(seconds: float) -> str:
+    """A time that is only estimated.
+
+    >>> in_words(130), in_words(65), in_words(20)
+    ('about 2 minutes', 'about 1 minute', 'less than a minute')
+    """
+    minutes = round(seconds / 60)
+    if seconds < 60:
+        return "less than a minute"
+    return f"about {minutes} minute{'s' * (minutes > 1)}"
+
+
+class Page:
+    """The report while studies run. It is written at the first study, then now and then."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._next = 0.0
+
+    def add(self, name: str) -> None:
+        """Print a study's table, and write the page unless it was just written."""
+        from .report import page
+        from .report.console import tables
+
+        result = runner.read_result(name, self.folder)
+        if result is None:
+            raise click.ClickException(f"{name}: the code has changed while it ran; run it again")
+        Console(highlight=False).print(tables(result))
+        started = monotonic()
+        if started >= self._next:
+            page.write(runner.read_results(self.folder), self.folder / "report.html")
+            # At most a tenth of the time goes into pages that will be written again.
+            self._next = monotonic() + 10 * (monotonic() - started)
 
 
 def _publish(results: Sequence[Result], folder: Path, figure: Path | None) -> None:

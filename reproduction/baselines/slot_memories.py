@@ -106,7 +106,7 @@ class LFU(_Budgeted):
         super().__init__(budget, tau, decay, theta)
 
 
-_BLOCK = 32
+_BLOCK = 128
 
 
 class TTL(Baseline):
@@ -170,31 +170,27 @@ class TTL(Baseline):
         slot_ids = np.concatenate([self._ids, np.zeros(n_new, np.int64)])
         used = np.concatenate([self._used, np.zeros(n_new, np.int64)])
         alive = np.arange(before + n_new) < before
-        gaps = novelty(keys, self._keys)
+        gaps = novelty(keys, self._keys)  # of a column without a slot: inf
+        own = gaps[:, before:].copy()
+        gaps[:, before:] = np.inf
         due = {int(time): column for column, time in enumerate(self._used)}
         ids = np.empty(n_new, np.int64)
         for t, time in enumerate(range(now, now + n_new)):
-            slot = self._nearest(np.where(alive[: before + t], gaps[t, : before + t], np.inf))
-            if slot < 0:
+            slot = int(gaps[t].argmin())  # of equals the oldest
+            if not gaps[t, slot] <= self.tau:
                 slot = before + t
-                alive[slot], slot_ids[slot], self._n_opened = (
-                    True,
-                    self._n_opened,
-                    self._n_opened + 1,
-                )
+                gaps[t + 1 :, slot] = own[t + 1 :, t]
+                alive[slot], slot_ids[slot] = True, self._n_opened
+                self._n_opened += 1
             ids[t], used[slot], due[time] = slot_ids[slot], time, slot
             # Each token uses one slot, so only the one used then can have just become too idle.
             last = time - self.idle - 1
             if used[stale := due.get(last, slot)] == last:
                 alive[stale] = False
+                gaps[t + 1 :, stale] = np.inf
         self._keys, self._values = self._keys[alive], self._values[alive]
         self._ids, self._used = slot_ids[alive], used[alive]
         return ids
-
-    def _nearest(self, gaps: Floats) -> int:
-        """Column of the slot to merge with, the oldest of equals; -1 if all are too far."""
-        column = int(gaps.argmin()) if len(gaps) else -1
-        return -1 if column < 0 or gaps[column] > self.tau else column
 
     def _read(self, queries: Float32s) -> Floats:
         return softmax(similarity(queries, self._keys) / self.theta) @ self._values

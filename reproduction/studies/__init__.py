@@ -29,6 +29,14 @@ NAMES = (
     "process",
     "stress",
 )
+# The real streams that a study reads, by the names that ``python -m reproduction.data get`` takes.
+STREAMS: Mapping[str, tuple[str, ...]] = {
+    "real_frontier": ("movielens",),
+    "domains": ("movielens", "mimic", "synpuf", "loghub/HDFS", "loghub/BGL"),
+    "logs": ("loghub",),
+    "tau": ("movielens", "mimic", "synpuf"),
+    "adaptive_real": ("movielens", "loghub/BGL"),
+}
 # Called as the run goes on, with how many of how many steps are done.
 Progress = Callable[[int, int], None]
 

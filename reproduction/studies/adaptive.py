@@ -13,20 +13,21 @@ decay of the state (.995) was chosen for recall, on other seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from math import inf
 from time import perf_counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distinctkv.cache import Cache, Memory
 from distinctkv.policy import Concentration
 from distinctkv.rule import Floats, Keys, Rule, novelty, read, unit
 
 from ..baselines import TTL, Attention, DecayedSuperposition, Superposition
-from ..data import Episode, PhasedTask, RecallTask
+from ..data import Episode, Ints, PhasedTask, RecallTask
 from ..result import Measure, Result, Role, Row, Setting
 from . import Progress
 from .findings import paragraphs
@@ -49,7 +50,7 @@ HEADINGS = {
     "signal": "The paper's stream: what drives the temperature",
 }
 HEADINGS = {name: f"{text}; a seed is the mean of its streams" for name, text in HEADINGS.items()}
-REPEATS = 5  # streams of each kind per seed
+REPEATS, MIN_REPEATS = 5, 3  # streams of each kind per seed; in a quick run
 
 EASY, HARD = RecallTask(n_items=6, repeats=6), RecallTask(n_items=30, repeats=6)
 STREAMS = {
@@ -83,7 +84,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
     """Every number that decides the result, the seeds apart."""
     return {
         "scale": scale.name,
-        "streams_per_seed": scale.of(REPEATS),
+        "streams_per_seed": n_streams(scale),
         "phases": len(STREAMS["alternating"].phases),
         "items": f"{EASY.n_items} and {HARD.n_items}",
         "repeats": HARD.repeats,
@@ -94,7 +95,6 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "fixed_budgets": "; ".join(", ".join(map(str, budgets)) for budgets in BUDGETS.values()),
         "idle": ", ".join(map(str, IDLES)),
         "state_decay": STATE_DECAY,
-        "counted_every": 1,
         "read_theta": READ_THETA,
     }
 
@@ -102,13 +102,13 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Every method on the same streams."""
     started = perf_counter()
-    traces = compare(seeds, scale.of(REPEATS), progress)
+    traces = compare(seeds, n_streams(scale), progress)
     rows = [
         row
         for kind in (stream_rows, swing_rows, gain_rows, level_rows)
         for row in kind(traces, len(seeds))
     ]
-    rows += signal_rows(traces, seeds, scale.of(REPEATS))
+    rows += signal_rows(traces, seeds, n_streams(scale))
     easy, hard = STREAMS["alternating"].lengths[:2]
     result = Result(
         study="adaptive",
@@ -121,6 +121,11 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         headings=HEADINGS,
     )
     return finish(result, perf_counter() - started)
+
+
+def n_streams(scale: Scale) -> int:
+    """Streams of each kind per seed."""
+    return max(MIN_REPEATS, scale.of(REPEATS))
 
 
 def methods(stream: str) -> tuple[Method, ...]:
@@ -184,16 +189,16 @@ def _expiring(idle: int) -> Method:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """One memory on one stream; ``ends`` are the last steps of the phases."""
+    """One memory on one stream; ``ends`` are the last tokens of the phases."""
 
     recall: Floats  # (phases,)
     ends: tuple[int, ...]
-    slots: Floats  # (steps,)
-    bytes: Floats  # (steps,)
-    budget: Floats  # (steps,), of a cache
+    slots: Floats  # (L,)
+    bytes: Floats  # (L,)
+    budget: Floats  # (L,), of a cache
 
     def at_ends(self, numbers: Floats) -> Floats:
-        """The numbers of the last step in each phase."""
+        """The numbers of the last token in each phase."""
         found: Floats = numbers[list(self.ends)]
         return found
 
@@ -210,36 +215,68 @@ DIFFERENCES = {"gain": "recall", "extra at ends": "phase end", "extra per token"
 Traces = Mapping[tuple[str, str], list[Trace]]  # by stream and method, seed after seed
 
 
-def evaluate(memory: Memory, phases: Sequence[Episode], step: int = 1) -> Trace:
-    """Write a stream, ``step`` tokens at a time; when a phase ends, ask for all that was in it.
+def evaluate(memory: Memory, phases: Sequence[Episode]) -> Trace:
+    """Write a stream phase by phase; when a phase ends, ask for all that was in it.
 
-    Slots are counted after every step. The last step of a phase may be shorter; its count then has
-    a little more weight than its tokens.
+    The slots after each token follow from the ids (`slots_held`); a slot is as large on average as
+    it is at the end.
 
     >>> task = PhasedTask((RecallTask(n_items=2, repeats=3), RecallTask(n_items=4, repeats=3)))
     >>> trace = evaluate(Cache(), task.draw(np.random.default_rng(0)))
     >>> trace.recall, trace.slots[::3]
     (array([1., 1.]), array([1., 2., 3., 5., 5., 6.]))
     """
-    recall, ends, counts = [], [], []
+    recall, ids = [], []
     for phase in phases:
-        for chunk in chunks(len(phase.keys), step):
-            memory.write(phase.keys[chunk], phase.values[chunk])
-            budget = memory.budget if isinstance(memory, Cache) else inf
-            counts.append((len(memory), memory.nbytes, budget))
+        ids.append(memory.write(phase.keys, phase.values))
         answers = np.asarray(memory.read(phase.queries)).argmax(axis=1)
         recall.append((answers == phase.answers).mean())
-        ends.append(len(counts) - 1)
-    return Trace(np.array(recall), tuple(ends), *np.array(counts, dtype=np.float64).T)
+    ends = np.cumsum([len(phase.keys) for phase in phases]) - 1
+    slots, budget = slots_held(memory, np.concatenate(ids))
+    if slots[-1] != len(memory):
+        raise RuntimeError(f"{len(memory)} slots are held, {slots[-1]} follow from the ids")
+    size = memory.nbytes / len(memory)
+    return Trace(np.array(recall), tuple(ends.tolist()), slots, size * slots, budget)
 
 
-def chunks(n_tokens: int, step: int) -> Iterator[slice]:
-    """Slices of ``step`` tokens, the last with what is left.
+def slots_held(memory: Memory, ids: Ints) -> tuple[Floats, Floats]:
+    """Slots held and slots granted after each token, (L,), from the ids of all tokens.
 
-    >>> [*chunks(5, 2)]
-    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    >>> cache, keys = Cache(Concentration.fixed(0.5, budget=2)), np.eye(4)[[0, 1, 0, 2, 3, 3]]
+    >>> slots_held(cache, cache.write(keys))[0]
+    array([1., 2., 2., 2., 2., 2.])
     """
-    return (slice(start, min(start + step, n_tokens)) for start in range(0, n_tokens, step))
+    time = np.arange(len(ids))
+    opened = np.diff(np.maximum.accumulate(ids), prepend=-1) > 0  # ids are numbered as they open
+    unlimited = np.full(len(ids), inf)
+    if isinstance(memory, Cache):
+        budget = granted(memory.concentration, opened)
+        held = np.cumsum(opened, dtype=np.float64)
+        if memory.concentration.bounded:
+            n = 0
+            for t, (new, most) in enumerate(zip(opened.tolist(), budget.tolist(), strict=True)):
+                held[t] = n = min(n + new, int(most))
+        return held, budget
+    if isinstance(memory, TTL):
+        # A use keeps its slot until the next use of it, or until it has been idle for too long.
+        order = np.argsort(ids, kind="stable")
+        again = np.full(len(ids), len(ids))
+        same = ids[order[1:]] == ids[order[:-1]]
+        again[order[:-1][same]] = order[1:][same]
+        until = np.minimum(np.minimum(again, time + memory.idle + 1), len(ids))
+        return np.cumsum(1.0 - np.bincount(until, minlength=len(ids) + 1)[:-1]), unlimited
+    if isinstance(memory, Attention):
+        return np.arange(1.0, len(ids) + 1), unlimited
+    return np.full(len(ids), float(len(memory))), unlimited
+
+
+def granted(policy: Concentration, opened: NDArray[np.bool_]) -> Floats:
+    """The budget after each token, ``base + gain T`` (paper, eqs. 4 and 5), (L,)."""
+    temperature, found = 0.0, np.empty(len(opened))
+    for t, new in enumerate(opened.tolist()):
+        temperature = (1 - policy.rate) * temperature + policy.rate * new
+        found[t] = temperature
+    return policy.base + policy.gain * found
 
 
 def recall_at_cost(sizes: Sequence[Trace], ours: Trace) -> float:

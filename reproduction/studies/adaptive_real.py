@@ -29,7 +29,7 @@ from ..baselines import TTL
 from ..data import Episode, Events, loghub, movielens, occurrences, windows
 from ..result import Measure, Result, Role, Row, Series, Setting
 from . import Progress
-from .adaptive import DIFFERENCES, FAMILIES, MEASURES, Trace, chunks, evaluate, recall_at_cost
+from .adaptive import DIFFERENCES, FAMILIES, MEASURES, Trace, evaluate, recall_at_cost
 from .findings import paragraphs
 from .runner import FULL, Scale, finish, mark_unmeasured, missing_data, silent, sources
 from .sweep import Method
@@ -43,7 +43,7 @@ QUESTION = (
 N_WINDOWS = 25
 WIDTH, NOISE, TAU, DECAY = 32, 0.1, 0.4, 0.98
 WIDE = 64  # a key width at which no two movies share a slot
-MIN_SEEDS = 3  # on MovieLens in a short run
+MIN_SEEDS = 5  # on MovieLens in a quick run
 POINTS = 250  # of a series, about
 
 
@@ -60,7 +60,6 @@ class Stream:
     worst: int  # items in the fullest window
     budgets: tuple[int, ...]  # around what the adaptive budget holds on average
     idles: tuple[int, ...]
-    step: int  # tokens between two counts of the slots
 
     @property
     def policy_text(self) -> str:
@@ -137,7 +136,6 @@ MOVIELENS = Stream(
     worst=1241,
     budgets=(780, 813, 850),
     idles=(2400, 2600),
-    step=100,
 )
 BGL = Stream(
     "bgl",
@@ -149,7 +147,6 @@ BGL = Stream(
     worst=45,
     budgets=(14, 16, 18, 20),
     idles=(125, 150),
-    step=2,
 )
 STREAMS = (MOVIELENS, BGL)
 # Usage horizons, 1 / (1 - decay) in tokens; the budgets of BGL that are run at each; the paper's
@@ -192,7 +189,6 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "budgets": "; ".join(", ".join(map(str, stream.budgets)) for stream in STREAMS),
         "adaptive": "; ".join(stream.policy_text for stream in STREAMS),
         "idle": "; ".join(", ".join(map(str, stream.idles)) for stream in STREAMS),
-        "counted_every": ", ".join(str(stream.step) for stream in STREAMS),
         "read_theta": 0.05,
         "part_of_the_seeds_on_movielens": scale.part,
     }
@@ -294,18 +290,18 @@ def seeds_of(stream: Stream, seeds: Sequence[int], scale: Scale) -> Sequence[int
 
 def traces(stream: Stream, events: Events, seed: int) -> Iterator[tuple[tuple[str, str], Trace]]:
     """All runs on a stream with the keys of a seed, by table and row."""
-    phases, whole = draw(events, seed, WIDTH, NOISE), len(events)
+    phases = draw(events, seed, WIDTH, NOISE)
     for method in stream.methods():
-        yield (stream.name, method.name), evaluate(method.make(), phases, stream.step)
+        yield (stream.name, method.name), evaluate(method.make(), phases)
     if stream is BGL:
         for horizon, (name, policy) in product(HORIZONS, POLICIES.items()):
             memory = Cache(replace(policy, decay=1 - 1 / horizon))
-            yield (name, f"lasts_{horizon:g}"), evaluate(memory, phases, whole)
+            yield (name, f"lasts_{horizon:g}"), evaluate(memory, phases)
     else:
         phases = draw(events, seed, WIDE, NOISE)
         for method in stream.methods():
             if method.name in AT_WIDE_KEYS:
-                yield ("wide", method.name), evaluate(method.make(), phases, whole)
+                yield ("wide", method.name), evaluate(method.make(), phases)
 
 
 # Tables: without data there are no runs, and a row names the stream that is missing.
@@ -442,19 +438,15 @@ def wide_rows(stream: Stream, runs: Runs) -> Iterator[Row]:
 
 def series(stream: Stream, runs: Runs, demand: Demand) -> Iterator[Series]:
     """Demand and slots along a stream, the mean over seeds."""
-    steps = [
-        (chunk.stop - chunk.start, items)
-        for n_tokens, items in demand
-        for chunk in chunks(n_tokens, stream.step)
-    ]
-    sampled = slice(None, None, max(1, len(steps) // POINTS))
-    tokens = np.cumsum([n_tokens for n_tokens, _ in steps])[sampled]
+    items = np.repeat([n_items for _, n_items in demand], [n_tokens for n_tokens, _ in demand])
+    sampled = slice(None, None, max(1, len(items) // POINTS))
+    tokens = tuple(map(float, np.arange(1, len(items) + 1)[sampled]))
 
     def line(name: str, label: str, numbers: Floats) -> Series:
         y = tuple(round(float(number), 2) for number in numbers[sampled])
-        return Series(f"{stream.name}_{name}", label, tuple(map(float, tokens)), y)
+        return Series(f"{stream.name}_{name}", label, tokens, y)
 
-    yield line("demand", "Items in the window", np.array([items for _, items in steps]))
+    yield line("demand", "Items in the window", items.astype(np.float64))
     for one in stream.methods():
         if one.name in stream.plotted:
             found = runs[stream.name, one.name]

@@ -141,7 +141,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "least_used": "tau .3, decay .98",
         "log_lines": "; ".join(f"{label}: tau {tau:g}" for _, label, tau in RULES),
         "log_parser": PARSER,
-        "seeds_used": f"{scale.part:.0%}, at least 3",
+        "seeds_used": f"{scale.part:.0%}, at least 5",
         "read_theta": 0.05,
     }
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean
 
 import numpy as np
@@ -63,6 +64,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "queries_per_stream": QUERIES,
         "streams_to_measure": STREAMS * TEST_BATCHES,
         "seeds_used": n_seeds(scale),
+        "seeds_of_added_rows": n_seeds(scale, added=True),
         "device": device(),
     }
 
@@ -73,11 +75,10 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     def measure_all(used: tuple[int, ...]) -> Outcome:
         rows: list[Row] = []
         for training in TRAININGS:
-            found = []
-            for seed in used:
-                found.append(measure(training, seed))
-                progress(len(rows) * len(used) + len(found), len(TRAININGS) * len(used))
+            added = training.role == "added"
+            found = [measure(training, seed) for seed in used[: n_seeds(scale, added=added)]]
             rows.append(row(training, found))
+            progress(len(rows), len(TRAININGS))
         text = paragraphs(
             "five_models", rows, whole_groups=whole_group_recall(), chance=1 / CLASSES
         )
@@ -120,7 +121,7 @@ def whole_group_recall() -> float:
 # Streams and training
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """Streams of keys and classes, and the queries at their ends."""
 
@@ -128,6 +129,20 @@ class Batch:
     classes: Tensor  # (B, L)
     queries: Tensor  # (B, Q)
     answers: Tensor  # (B, Q)
+
+    @cached_property
+    def firsts(self) -> Tensor:
+        """Where each key occurs first, in the order of the stream, (B, K)."""
+        order = self.keys.argsort(dim=1, stable=True)  # (B, L): all places of a key together
+        return order[:, ::REPEATS].sort(dim=1).values
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """How often each key came with each class, (B, keys there are, C)."""
+        pairs = self.keys * CLASSES + self.classes
+        empty = torch.zeros(len(pairs), KEYS * CLASSES, device=pairs.device)
+        counts = empty.scatter_add(1, pairs, torch.ones_like(pairs, dtype=torch.float32))
+        return counts.view(-1, KEYS, CLASSES)
 
 
 def draw(rng: np.random.Generator, n_streams: int, device: str) -> Batch:
@@ -270,8 +285,9 @@ class Attention(Embeddings):
         return slots, FLOAT32 * 2 * WIDTH * slots
 
     def directions(self, batch: Batch) -> Tensor:
-        """The keys as the rule sees them: unprojected, of length one, (B, L, 1, E)."""
-        return unit(self.keys.weight.detach())[batch.keys][:, :, None]
+        """First occurrences as the rule sees them: unprojected, of length one, (B, K, 1, E)."""
+        keys = batch.keys.gather(1, batch.firsts)
+        return unit(self.keys.weight.detach())[keys][:, :, None]
 
 
 class Rule(Attention):
@@ -279,7 +295,9 @@ class Rule(Attention):
 
     def kept(self, batch: Batch) -> Tensor:
         """By the rule, in training too."""
-        return allocate(self.directions(batch), TAU).check().lead[..., 0]
+        lead = allocate(self.directions(batch), TAU).check().lead[..., 0]
+        # A repeat is identical to the first occurrence, which is in a slot or opened one.
+        return torch.zeros_like(batch.keys, dtype=torch.bool).scatter(1, batch.firsts, lead)
 
 
 class Gated(Attention):
@@ -324,7 +342,8 @@ class Novelty(Gated):
 
     def log_gate(self, batch: Batch) -> Tensor:
         """From how far a token is from those before it."""
-        novelty = causal_novelty(self.directions(batch))[..., 0]
+        first = causal_novelty(self.directions(batch))[..., 0]
+        novelty = torch.zeros_like(batch.keys, dtype=first.dtype).scatter(1, batch.firsts, first)
         found: Tensor = self.gate(novelty, novelty[..., None])
         return found
 
@@ -334,10 +353,16 @@ class LinearAttention(Attention):
 
     rows = WIDTH
 
+    def features(self, rows: Tensor) -> Tensor:
+        """What the matrix sees of queries and keys."""
+        return rows
+
     def forward(self, batch: Batch) -> Tensor:
-        """``q (sum of k v^T)``; with few queries ``(q k^T) v`` is the same and cheaper."""
-        q, k, v = self.parts(batch)
-        found: Tensor = self.readout((q @ k.mT) @ v / (REPEATS * WIDTH**0.5))
+        """``q (sum of k v^T)``; few keys are there, so ``(q k^T) counts v`` is cheaper."""
+        q, k = (self.features(project(self.keys.weight)) for project in (self.q, self.k))
+        similar = fn.embedding(batch.queries, q @ k.mT)  # (B, Q, keys there are)
+        mixed = similar @ batch.counts @ self.v(self.classes.weight)
+        found: Tensor = self.readout(mixed / (REPEATS * WIDTH**0.5))
         return found
 
     def state_size(self, batch: Batch) -> tuple[float, float]:
@@ -350,13 +375,9 @@ class CosineAttention(LinearAttention):
 
     rows = 2 * WIDTH
 
-    def parts(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """With the waves of queries and keys in their places."""
-        return (
-            fn.embedding(batch.queries, waves(self.q(self.keys.weight))),
-            fn.embedding(batch.keys, waves(self.k(self.keys.weight))),
-            fn.embedding(batch.classes, self.v(self.classes.weight)),
-        )
+    def features(self, rows: Tensor) -> Tensor:
+        """Waves."""
+        return waves(rows)
 
 
 def waves(rows: Tensor) -> Tensor:

@@ -16,9 +16,11 @@ hard slots: a token opens one where its novelty is above the threshold that the 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from inspect import signature
+from itertools import count
 
 import numpy as np
 import torch
@@ -43,7 +45,7 @@ from distinctkv.nn.gates import (
     rule_loss,
     task_loss,
 )
-from distinctkv.nn.soft import budget_penalty, causal_novelty
+from distinctkv.nn.soft import budget_penalty
 from distinctkv.nn.train import Ramp
 from distinctkv.nn.train import recall as recall_of
 from distinctkv.nn.train import train as train_model
@@ -117,6 +119,7 @@ class Training:
     table: str = "gates"
     noise: float = 0.0
     opposite_first: bool = False  # pre-trained to keep what the rule drops
+    full: bool = False  # left out of a quick run
 
 
 NOISY_GATES: tuple[tuple[str, str, Role], ...] = (
@@ -124,6 +127,7 @@ NOISY_GATES: tuple[tuple[str, str, Role], ...] = (
     ("both", "MLP on key and novelty", "added"),
     ("key", "MLP on the key alone", "paper"),
 )
+FULL_ONLY = ("flipped", "turned_soft", "turned", "unlearned")
 TRAININGS = (
     Training("rule", "Rule: novelty above .1", "steep", steps=0, role="paper"),
     Training("mlp", "MLP on key and novelty", "both", role="paper"),
@@ -140,7 +144,7 @@ TRAININGS = (
     ),
     *(
         Training(name, label, gate, loss, streams, RECIPE_STEPS, "added", "recipe",
-                 opposite_first=name == "unlearned")
+                 opposite_first=name == "unlearned", full=name in FULL_ONLY)
         for name, label, gate, loss, streams in (
             ("neither", "Neither", "both", "soft", "even"),
             ("uneven", "Uneven streams", "both", "soft", "uneven"),
@@ -174,6 +178,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "steps_of_the_recipe": RECIPE_STEPS,
         "streams_to_measure": TEST_STREAMS,
         "seeds_used": n_seeds(scale),
+        "seeds_of_added_rows": n_seeds(scale, added=True),
         "noise_of_repeats": ", ".join(map(str, NOISES)),
         "kept": KEPT,
         "streams_per_step": STREAMS,
@@ -190,19 +195,30 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Train every gate from every seed."""
+    trainings = [one for one in TRAININGS if scale.part == 1 or not one.full]
+    absent = [f"{one.table}.{one.name}." for one in TRAININGS if one not in trainings]
 
     def measure_all(used: tuple[int, ...]) -> Outcome:
-        rows = []
-        for done, training in enumerate(TRAININGS, start=1):
-            rows.append(row(training, [measure(training, seed) for seed in used]))
-            progress(done, len(TRAININGS) + len(LAYERS))
+        few = used[: n_seeds(scale, added=True)]
+        runs = [
+            (seed, training)
+            for seed in used
+            for training in sorted(trainings, key=lambda one: (one.noise, one.streams))
+            if training.role != "added" or seed in few
+        ]
+        total = len(runs) + len(LAYERS)
+        found: dict[str, list[tuple[float, float, float]]] = {one.name: [] for one in trainings}
+        for done, (seed, training) in enumerate(runs, start=1):
+            found[training.name].append(measure(training, seed))
+            progress(done, total)
+        rows = [row(training, found[training.name]) for training in trainings]
         for done, (name, (label, role, setting, make)) in enumerate(LAYERS.items(), start=1):
-            found = [measure_layer(make, seed) for seed in used[: n_layer_seeds(scale)]]
-            columns = zip(("recall", "slots", "tau"), zip(*found, strict=True), strict=True)
+            layers = [measure_layer(make, seed) for seed in used[: n_layer_seeds(scale)]]
+            columns = zip(("recall", "slots", "tau"), zip(*layers, strict=True), strict=True)
             measures = {measure: Measure.of(column) for measure, column in columns}
             rows.append(Row(name, label, measures, setting, role, "layer"))
-            progress(len(TRAININGS) + done, len(TRAININGS) + len(LAYERS))
-        words = paragraphs("gates", rows, other_steps=OTHER_STEPS, layer_steps=LAYER_STEPS)
+            progress(len(runs) + done, total)
+        words = paragraphs("gates", rows, absent, other_steps=OTHER_STEPS, layer_steps=LAYER_STEPS)
         return Outcome(rows, words, HEADINGS)
 
     return run_training("gates", seeds, scale, measure_all)
@@ -268,6 +284,31 @@ def probe(rng: np.random.Generator, task: RecallTask, n_streams: int, draw: Draw
     return Probe(*(part.float() if part.is_floating_point() else part for part in columns))
 
 
+class Batches:
+    """The batches of a training, in order; they are drawn once for all gates trained on them."""
+
+    def __init__(self, draw: Draw, task: RecallTask, seed: int, n_streams: int) -> None:
+        rng = np.random.default_rng(seed)
+        self._next = partial(probe, rng, task, n_streams, draw)
+        self._drawn: list[Probe] = []
+
+    def __iter__(self) -> Iterator[Probe]:
+        """From the first one."""
+        for place in count():
+            if place == len(self._drawn):
+                self._drawn.append(self._next())
+            yield self._drawn[place]
+
+
+batches_of = lru_cache(maxsize=1)(Batches)
+
+
+@lru_cache(maxsize=1)
+def test_streams(task: RecallTask, seed: int, n_streams: int) -> Probe:
+    """Even streams to measure a gate on."""
+    return probe(np.random.default_rng((seed, 1)), task, n_streams)
+
+
 # Losses
 
 
@@ -283,14 +324,12 @@ def distillation_loss(gate: Gate, batch: Probe) -> Tensor:
 
 def opposite_loss(gate: Gate, batch: Probe) -> Tensor:
     """Cross-entropy against what the rule drops: it makes a gate that fails, to start from."""
-    novelty = causal_novelty(batch.keys[:, :, None])[..., 0]
-    return distillation(gate.logit(novelty, batch.keys), novelty <= TAU)
+    return distillation(gate.logit(batch.novelty, batch.keys), batch.novelty <= TAU)
 
 
 def sampled_loss(gate: Gate, batch: Probe) -> Tensor:
     """NLL of the answers from M sampled tokens; the budget penalty sets the level of g."""
-    novelty = causal_novelty(batch.keys[:, :, None])[..., 0]
-    logit = gate.logit(novelty, batch.keys)
+    logit = gate.logit(batch.novelty, batch.keys)
     weights = (batch.queries @ batch.keys.mT / THETA).exp() * sampled_top(logit, KEPT)[:, None]
     mass = weights @ batch.values + FLOOR  # (B, Q, C)
     likelihood = mass.gather(-1, batch.answers[..., None])[..., 0] / mass.sum(-1)
@@ -324,9 +363,9 @@ def train(
 ) -> Fit:
     """Train on one loss; the gate's scores on even streams before and after."""
     torch.manual_seed(seed)
-    rng = np.random.default_rng(seed)
-    test = probe(np.random.default_rng((seed, 1)), task, n_test)
-    return fit(gate, loss, lambda: probe(rng, task, STREAMS, draw), test, budget=KEPT, steps=steps)
+    batches = iter(batches_of(draw, task, seed, STREAMS))
+    test = test_streams(task, seed, n_test)
+    return fit(gate, loss, batches.__next__, test, budget=KEPT, steps=steps)
 
 
 # Inside a layer

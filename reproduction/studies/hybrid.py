@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import count
 from math import pi
 
@@ -71,18 +72,23 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "weight_of_the_count": WEIGHT,
         "streams_to_measure": TEST_STREAMS,
         "seeds_used": n_seeds(scale),
+        "seeds_of_added_rows": n_seeds(scale, added=True),
         "device": device(),
     }
 
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
     """Train every model from every seed."""
-    steps = count(1)
+    steps, few = count(1), n_seeds(scale, added=True)
 
     def measure_all(used: tuple[int, ...]) -> Outcome:
         found = [
-            measure(seed, lambda: progress(next(steps), STEPS * len(used)))  # one tick a step
-            for seed in used
+            measure(
+                seed,
+                lambda: progress(next(steps), STEPS * len(used)),  # one tick a step
+                [method for method in TRAINED if method.role != "added" or place < few],
+            )
+            for place, seed in enumerate(used)
         ]
         rows = [row(method, "models", found) for method in METHODS]
         rows += [row(method, "controls", found) for method in CONTROLS]
@@ -101,12 +107,12 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     return run_training("hybrid", seeds, scale, measure_all)
 
 
-def measure(seed: int, tick: Callable[[], None]) -> Mapping[str, tuple[float, ...]]:
+def measure(
+    seed: int, tick: Callable[[], None], methods: Sequence[Method]
+) -> Mapping[str, tuple[float, ...]]:
     """The scores of each model trained from one seed."""
     place = device()
     torch.manual_seed(seed)
-    # The control "every" is the model of row "ssm".
-    methods = [method for method in (*METHODS, *CONTROLS) if method.name != "every"]
     models = {method.name: method.make().to(place) for method in methods}
     train(models, seed, STEPS, place, tick)
     rng = np.random.default_rng((seed, 1))
@@ -119,9 +125,10 @@ def measure(seed: int, tick: Callable[[], None]) -> Mapping[str, tuple[float, ..
 
 
 def row(method: Method, table: str, found: Sequence[Mapping[str, tuple[float, ...]]]) -> Row:
-    """Means over seeds; the controls have recall alone."""
+    """Means over the seeds that the method is trained from; the controls have recall alone."""
     names = MEASURES if table == "models" else MEASURES[:1]
-    numbers = {name: [one[method.name][i] for one in found] for i, name in enumerate(names)}
+    scores = [one[method.name] for one in found if method.name in one]
+    numbers = {name: [score[i] for score in scores] for i, name in enumerate(names)}
     return method.row(numbers, table)
 
 
@@ -138,7 +145,7 @@ def lowest_row(found: Sequence[Mapping[str, tuple[float, ...]]]) -> Row:
 # Streams
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """Streams, and queries at their ends: one for each item, in order."""
 
@@ -148,7 +155,7 @@ class Batch:
     marks: Tensor  # (B, L)
     queries: Tensor  # (B, Q, D)
 
-    @property
+    @cached_property
     def values(self) -> Tensor:
         """Classes of the tokens, (B, L, C), one-hot."""
         return fn.one_hot(self.labels.gather(1, self.items), CLASSES).float()
@@ -158,7 +165,7 @@ class Batch:
         """(B, Q)."""
         return self.labels[:, : self.queries.shape[1]]
 
-    @property
+    @cached_property
     def tokens(self) -> Tensor:
         """(B, L, T)."""
         return torch.cat([self.keys, self.values, self.marks[..., None]], -1)
@@ -511,3 +518,5 @@ CONTROLS = (
     Method("once", "SSM only, asked once", "trained on one item of a stream", ssm_alone),
     Method("level", "SSM only, level classes", "every class has three items", ssm_alone),
 )
+# The control "every" is the model of row "ssm".
+TRAINED = tuple(method for method in (*METHODS, *CONTROLS) if method.name != "every")

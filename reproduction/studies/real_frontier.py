@@ -126,7 +126,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "tau": comma_list(TAUS),
         "budgets": comma_list(BUDGETS),
         "theta_of_h2o": comma_list(THETAS),
-        "seeds_used": f"{scale.part:.0%}, at least 3",
+        "seeds_used": f"{scale.part:.0%}, at least 5",
         "read_theta": 0.05,
     }
 

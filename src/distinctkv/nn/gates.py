@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple, Self
 
 import torch
@@ -307,13 +308,25 @@ def _scalar(column: Tensor) -> Tensor:
 # B streams, L tokens, D key size, C classes, Q queries, M budget
 
 
-class Probe(NamedTuple):
-    """Recall streams, and what is asked at their ends."""
-
+class _Streams(NamedTuple):
     keys: Tensor  # (B, L, D), rows of length one
     values: Tensor  # (B, L, C), one-hot
     queries: Tensor  # (B, Q, D)
     answers: Tensor  # (B, Q)
+
+
+class Probe(_Streams):
+    """Recall streams, and what is asked at their ends.
+
+    >>> probe = Probe(torch.eye(2)[None, [0, 1, 0]], torch.eye(2)[None], *torch.zeros(2, 1, 1))
+    >>> probe.novelty
+    tensor([[2., 1., 0.]])
+    """
+
+    @cached_property
+    def novelty(self) -> Tensor:
+        """Novelty of each token to those before it, (B, L); computed once for all gates."""
+        return causal_novelty(self.keys[:, :, None])[..., 0]
 
 
 class Score(NamedTuple):
@@ -332,7 +345,7 @@ class Fit(NamedTuple):
 
 def log_gates(gate: Gate, probe: Probe) -> Tensor:
     """What the gate says to each token, (B, L), from its key and how novel that is."""
-    found: Tensor = gate(_novelty(probe), probe.keys)
+    found: Tensor = gate(probe.novelty, probe.keys)
     return found
 
 
@@ -357,13 +370,13 @@ def task_loss(
 def rule_loss(gate: Gate, probe: Probe, *, tau: float) -> Tensor:
     """Distillation: be open where the rule opens a slot."""
     lead = allocate(probe.keys[:, :, None], tau).lead[..., 0]
-    return distillation(gate.logit(_novelty(probe), probe.keys), lead)
+    return distillation(gate.logit(probe.novelty, probe.keys), lead)
 
 
 @torch.no_grad()
 def score(gate: Gate, probe: Probe, *, budget: int, theta: float = 0.1) -> Score:
     """Recall with the top M tokens kept and the others dropped; of equals the earlier is kept."""
-    logit = gate.logit(_novelty(probe), probe.keys)  # a decided gate has only two values to rank
+    logit = gate.logit(probe.novelty, probe.keys)  # a decided gate has only two values to rank
     keep = hard_keep(logit[..., None], budget)[..., 0]
     dropped = torch.zeros_like(logit).masked_fill(~keep, -torch.inf)
     said = class_mass(probe, dropped, theta).argmax(-1)
@@ -394,7 +407,3 @@ def fit(
     finally:
         gate.train(training)
     return Fit(start, score(gate, test, budget=budget))
-
-
-def _novelty(probe: Probe) -> Tensor:
-    return causal_novelty(probe.keys[:, :, None])[..., 0]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from reproduction.baselines import TTL, Attention
+from reproduction.baselines import TTL, Attention, Superposition
 from reproduction.claims import check
 from reproduction.data import PhasedTask, RecallTask
 from reproduction.result import Measure, Result
@@ -109,11 +109,31 @@ def test_an_average_over_tokens_counts_every_token_alike(phases):
     assert MEASURES["peak"](trace) == 216
 
 
-@pytest.mark.parametrize("make", [lambda: Cache(Concentration.surprise()), TTL])
-def test_the_size_of_a_step_changes_no_answer(phases, make):
-    fine, coarse = evaluate(make(), phases), evaluate(make(), phases, step=3)
-    np.testing.assert_array_equal(fine.recall, coarse.recall)
-    np.testing.assert_array_equal(fine.slots[2::3], coarse.slots)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Cache(Concentration.surprise()),
+        lambda: Cache(Concentration.surprise(0.4, 2, 9, rate=0.3)),
+        lambda: Cache(Concentration.fixed(0.4, 18)),
+        lambda: Cache(),
+        lambda: TTL(idle=7),
+        lambda: TTL(idle=40),
+        Attention,
+        Superposition,
+    ],
+)
+def test_slots_and_budget_follow_from_the_ids(phases, make):
+    """As counted after every token of a memory that is written token by token."""
+    counted, keys = make(), np.concatenate([phase.keys for phase in phases])
+    values, counts = np.concatenate([phase.values for phase in phases]), []
+    for key, value in zip(keys, values, strict=True):
+        counted.write(key, value)
+        budget = counted.budget if isinstance(counted, Cache) else np.inf
+        counts.append((len(counted), budget))
+    memory = make()
+    slots, budgets = adaptive.slots_held(memory, memory.write(keys, values))
+    np.testing.assert_array_equal(slots, [count for count, _ in counts])
+    np.testing.assert_array_equal(budgets, [budget for _, budget in counts])
 
 
 def test_a_budget_is_traced_and_never_exceeded(phases):

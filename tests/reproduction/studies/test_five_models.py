@@ -3,6 +3,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from distinctkv.nn.allocation import allocate, unit
+from distinctkv.nn.soft import causal_novelty
 from reproduction.result import Result
 from reproduction.studies import five_models as study
 from reproduction.studies.runner import QUICK
@@ -46,10 +48,14 @@ def short(seed):
     return result, steps
 
 
-def test_a_quick_run_has_three_seeds_and_reports_its_progress(short):
+def test_a_quick_run_has_five_seeds_and_reports_its_progress(short):
     result, steps = short
-    total = 3 * len(study.TRAININGS)
-    assert len(result.seeds) == 3
+    total = len(study.TRAININGS)
+    assert len(result.seeds) == 5
+    assert {(row.role == "added", row.measures["recall"].n) for row in result.rows} == {
+        (True, 3),
+        (False, 5),
+    }
     assert steps == [(done, total) for done in range(1, total + 1)]
     assert Result.from_json(result.to_json()) == result
 
@@ -130,6 +136,20 @@ def test_a_gated_model_trains_on_a_budget(make, batch):
         assert model.loss(batch) - cross_entropy == pytest.approx(9.0, abs=1e-3)
 
 
+def test_the_rule_and_the_novelty_are_those_of_all_tokens(make, batch):
+    """They are computed at first occurrences, because repeats are identical."""
+    rule, gate = make("Rule"), make("Novelty")
+    with torch.no_grad():
+        rule.keys.weight[1::2] = rule.keys.weight[::2] + 0.1  # pairs of keys share a slot
+    every = unit(rule.keys.weight.detach())[batch.keys][:, :, None]
+    lead = allocate(every, study.TAU).check().lead[..., 0]
+    assert 64 <= lead.sum(1).float().mean() < 128
+    assert (rule.kept(batch) == lead).all()
+    every = unit(gate.keys.weight.detach())[batch.keys][:, :, None]
+    expected = gate.gate(causal_novelty(every)[..., 0], every[..., 0, :])
+    assert torch.allclose(gate.log_gate(batch), expected, atol=1e-5)
+
+
 def test_the_fixed_state_is_what_the_recurrence_leaves(make, batch):
     model, state = make("FixedState"), torch.zeros(3, study.WIDTH)
     for t in range(batch.keys.shape[1]):
@@ -142,8 +162,9 @@ def test_the_fixed_state_is_what_the_recurrence_leaves(make, batch):
 @pytest.mark.parametrize("name", ["LinearAttention", "CosineAttention"])
 def test_linear_attention_is_a_state_of_the_reported_bytes(make, batch, name):
     model = make(name)
-    q, k, v = model.parts(batch)
-    state = k.mT @ v
+    _, _, v = model.parts(batch)
+    q = model.features(model.q(model.keys(batch.queries)))
+    state = model.features(model.k(model.keys(batch.keys))).mT @ v
     assert model.state_size(batch)[1] == 4 * state[0].numel()
     found = model.readout(q @ state / (4 * 128**0.5))
     assert torch.allclose(model(batch), found, atol=1e-3)

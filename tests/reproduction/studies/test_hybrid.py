@@ -35,10 +35,12 @@ def short(seed):
     return result, steps
 
 
-def test_a_quick_run_has_three_seeds_and_reports_its_progress(short):
+def test_a_quick_run_has_five_seeds_and_reports_its_progress(short):
     result, steps = short
-    assert len(result.seeds) == 3
-    assert steps == [(done, 6) for done in range(1, 7)]
+    assert len(result.seeds) == 5
+    rows = {row.name: row.measures["recall"].n for row in result.rows}
+    assert (rows["hybrid"], rows["every"], rows["matrix"]) == (5, 5, 3)
+    assert steps == [(done, 10) for done in range(1, 11)]
     assert Result.from_json(result.to_json()) == result
 
 
