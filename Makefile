@@ -6,7 +6,7 @@ SHELL := bash
 PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := hf,gpu,reproduction,dev
-BENCHMARKS := vectors budget clustering memory kills logs nn dedup large scale soak reliability
+BENCHMARKS := vectors budget clustering memory kills logs logging_truth nn dedup large scale soak reliability
 
 # Our processes, not BLAS, use the cores: two test workers, one benchmark, one study.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 NUMBA_NUM_THREADS=1

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from ..logs.alerts import AlertRule
     from ..logs.headers import Header
     from ..logs.job import Job, TemplateRow
     from ..logs.parser import LogParser
@@ -48,6 +49,11 @@ OPTIONS: tuple[Any, ...] = (
         help="The part of a line before the message: detected from the first lines (auto, the "
         "default), a regular expression, or none. A group named message is the message, one "
         "named time is the time.",
+    ),
+    click.option(
+        "--field",
+        metavar="NAME",
+        help="The field of JSON lines or logfmt that is the message. [default: found by its name]",
     ),
     click.option(
         "--state",
@@ -99,6 +105,7 @@ def command(
     top: int | None,
     follow: bool,
     header: str,
+    field: str | None,
     state: Path | None,
     budget: int | None,
     gain: float | None,
@@ -116,7 +123,9 @@ def command(
         raise click.UsageError(f"only one file can be followed, got {len(files)}")
     paths = input_paths(files)
     with Stop() as stop, standard_output(), file_errors(), lock_state(state):
-        job = open_job(paths, header, state, budget, gain, follow=follow, stop=stop, chunk=CHUNK)
+        job = open_job(
+            *(paths, header, field, state, budget, gain), follow=follow, stop=stop, chunk=CHUNK
+        )
         start = perf_counter()
         before = job.parser.seen
         with serve_metrics(job, metrics) as publish, progress("parse", total_size(paths)) as update:
@@ -138,6 +147,7 @@ def command(
 def open_job(
     paths: Sequence[str],
     header: str,
+    field: str | None,
     state: Path | None,
     budget: int | None,
     gain: float | None,
@@ -145,10 +155,13 @@ def open_job(
     follow: bool,
     stop: Stop,
     chunk: int,
+    alert_rule: AlertRule | None = None,
 ) -> Job:
     """The job that the options describe, resumed from the state if there is one."""
-    from ..logs.job import Job
+    from ..logs.job import ALERT_RULE, Job
 
+    if field is not None and header != "auto":
+        raise click.UsageError("--field and --header exclude each other; choose one")
     for path in paths:
         if state is not None and state.exists() and path != "-" and state.samefile(path):
             raise click.BadParameter(
@@ -160,9 +173,11 @@ def open_job(
         state=state,
         header=None if header in ("auto", "none") else _header(header),
         detect_header=header == "auto",
+        field=field,
         follow=follow,
         chunk_size=chunk,
         stop=stop,
+        alert_rule=alert_rule or ALERT_RULE,
     )
 
 
@@ -309,6 +324,8 @@ def print_summary(job: Job, n_templates: int, n_lines: int, seconds: float) -> N
         text.append(f"header: none found{share}")
     if job.without_header:
         text.append(f"lines without the header: {job.without_header:,}")
+    if job.continued:
+        text.append(f"lines that continue the line before: {job.continued:,}")
     if counts.truncated:
         text.append(f"lines truncated for their length: {counts.truncated:,}")
     if counts.undecodable:

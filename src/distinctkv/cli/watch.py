@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,19 +22,54 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from ..logs.job import Alert, Job, TemplateRow
+    from ..logs.alerts import Alert
+    from ..logs.job import Job, TemplateRow
 
 CHUNK = 1 << 16  # bytes parsed between two looks at the clock
 REPORT = 60.0  # seconds between two writings of the report
 REFRESH = 0.25  # seconds between two drawings of the view
 WINDOW = 5.0  # seconds that the rate is an average over
 PAGE = click.Path(dir_okay=False, writable=True, path_type=Path)
+LEVELS = ("trace", "debug", "info", "notice", "warning", "error", "critical")
 Show = Callable[[Sequence["Alert"]], None]
+
+
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with a unit: 30, 30s, 5m, 2h, 1d."""
+
+    name = "duration"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        """The seconds."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no duration; write for instance 30s, 5m or 2h", param, context)
+        return float(found[1]) * UNITS[found[2]]
 
 
 @click.command("watch", short_help="Show a log as it grows, and the new templates in it.")
 @click.argument("file", metavar="[FILE|-]", required=False)
 @click.option("--alert", is_flag=True, help="Print new templates only, one JSON object per line.")
+@click.option(
+    "--times", type=click.IntRange(min=1), default=1, metavar="N",
+    help="Alert when a new template has N lines. [default: 1]",
+)  # fmt: skip
+@click.option(
+    "--within", type=Duration(), metavar="T", help="Its N lines must come within T: 30s, 5m."
+)
+@click.option(
+    "--warmup", type=Duration(), default=0.0, metavar="T",
+    help="No alerts for what is first seen within T of the first line.",
+)  # fmt: skip
+@click.option(
+    "--level", type=click.Choice(LEVELS), metavar="LEVEL",
+    help="Alert from this level on, for lines that name one: debug, info, warning, error, ...",
+)  # fmt: skip
 @click.option("--baseline", is_flag=True, help="No alerts for lines that are in the file already.")
 @click.option("--follow/--no-follow", default=True, help="Wait for more at the end (default).")
 @click.option("--report", type=PAGE, metavar="PATH", help="Write an HTML page of the templates.")
@@ -41,27 +77,50 @@ Show = Callable[[Sequence["Alert"]], None]
 def command(
     file: str | None,
     alert: bool,
+    times: int,
+    within: float | None,
+    warmup: float,
+    level: str | None,
     baseline: bool,
     follow: bool,
     report: Path | None,
     header: str,
+    field: str | None,
     state: Path | None,
     budget: int | None,
     gain: float | None,
     metrics: int | None,
 ) -> None:
-    """Show a log as it grows: new templates, frequent templates, rate.
+    r"""Show a log as it grows: new templates, frequent templates, rate.
 
     Follows a file through log rotation, or reads a pipe. If the output is not a terminal, prints
     what --alert prints. Ctrl-C ends it and saves the state.
+
+    A new template has one alert, some seconds or lines after its first line: when it is clear
+    which of its words are values. Times are those of the lines, or of the clock if they have none.
+
+    \b
+    distinctkv watch app.log
+    distinctkv watch app.log --alert --baseline --level warning
+    distinctkv watch app.log --alert --times 5 --within 30s --warmup 5m
     """
+    from ..logs.alerts import AlertRule
+
+    if within is not None and times == 1:
+        raise click.BadParameter("needs --times, the lines that must come", param_hint="--within")
     if report and not report.parent.is_dir():
         raise click.BadParameter(f"there is no folder {report.parent}", param_hint="--report")
     paths = input_paths([file] if file else [])
     if baseline and not os.path.isfile(paths[0]):
         raise click.BadParameter("needs a regular file", param_hint="--baseline")
     with Stop() as stop, standard_output(), file_errors(), lock_state(state):
-        job = open_job(paths, header, state, budget, gain, follow=follow, stop=stop, chunk=CHUNK)
+        job = open_job(
+            *(paths, header, field, state, budget, gain),
+            follow=follow,
+            stop=stop,
+            chunk=CHUNK,
+            alert_rule=AlertRule(times, within, warmup, level or ""),
+        )
         start = perf_counter()
         before, due = job.parser.seen, monotonic() + REPORT
         view = live_view(job) if sys.stdout.isatty() and not alert else alert_lines()
@@ -69,11 +128,12 @@ def command(
             if baseline:
                 job.set_baseline()
             for batch in job:
-                show([*job.alerts(batch)])
+                show(job.watch(batch))
                 publish()
                 if report and monotonic() > due:
                     write_report(job, report)
                     due = monotonic() + REPORT
+            show(job.last_alerts())
         job.save()
         if report:
             write_report(job, report)

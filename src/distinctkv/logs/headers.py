@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from .tokenizer import strip_colours
 
@@ -36,7 +37,7 @@ _TIMES = (
 )
 # The header of RFC 5424 as a whole: single words of it look like words of a message.
 SYSLOG = (
-    r"<\d{1,3}>1 (?P<time>\S+) \S+ \S+ \S+ \S+ "
+    r"<(?P<level>\d{1,3})>1 (?P<time>\S+) \S+ \S+ \S+ \S+ "
     r'(?:-|(?:\[(?:[^]"\\]|"(?:[^"\\]|\\.)*+")*+\])++)(?: +\ufeff?|$)'
 )
 SYSLOG_FIELDS = ("time", "host", "program", "process", "kind", "data")
@@ -60,7 +61,10 @@ def _strong(kind: str, values: Sequence[str], before: str = _PREFIX, gap: str = 
 STRONG = {kind: _strong(kind, values) for kind, values in _VALUES.items()}
 # Fields only after other fields: the pattern, and the kinds that it may follow.
 WEAK = {
-    "letter": (rf"{_OPENING}[VDIWEFCTP](?:/|(?=[\s\])|]){_GAP})", {"time", "number"}),
+    "letter": (
+        rf"{_OPENING}(?P<letter>[VDIWEFCTP])(?:/|(?=[\s\])|]){_GAP})",
+        {"time", "number"},
+    ),
     "number": (rf"{_OPENING}-?\d+(?:#\d+)?{_GAP}", {"time", "level", "number"}),
     "bracket": (
         rf"(?:\[[^\[\]]*+(?:\[[^\[\]]*+\][^\[\]]*+)*+\]|\([^()]*+\))(?:{_GAP}|(?=\[))",
@@ -111,15 +115,31 @@ _word = r"[^\s|{\"]++[\s|]++"
 _proper = {"tag": re.compile(r"\[\d+\]|\w[.$/:]+\w|\]\s*$"), "dash": re.compile(r"[^A-Za-z\s-].* ")}
 
 
+class Records(NamedTuple):
+    """The messages in some lines, with what their headers say.
+
+    ``places`` are the lines that they stand in, from 0. A time or level is empty if it is not
+    known; the time of a line without a header is None.
+    """
+
+    messages: list[str]
+    times: list[str | None]
+    levels: list[str]
+    places: list[int]
+
+
 class Header:
     r"""A regular expression that matches the header at the start of a line.
 
-    The message is the group named ``message``, or else the text after the match. The time is the
-    group named ``time``. A detected header has ``fields``; it ignores terminal colours.
+    The message is the group named ``message``, or else the text after the match. Time and level are
+    the groups named ``time`` and ``level``. A detected header has ``fields``; it ignores terminal
+    colours.
 
-    >>> header = Header(r"(?P<time>\S+) \w+: ")
-    >>> header.strip(["12:30:01 INFO: up", "  at main()"])
+    >>> header = Header(r"(?P<time>\S+) (?P<level>\w+): ")
+    >>> header.strip(["12:30:01 WARN: up", "  at main()"])
     (['up', '  at main()'], ['12:30:01', None])
+    >>> header.read(["12:30:01 WARN: up", "  at main()"])
+    Records(messages=['up'], times=['12:30:01'], levels=['warning'], places=[0])
     """
 
     def __init__(self, pattern: str, fields: Sequence[str] = ()) -> None:
@@ -127,6 +147,7 @@ class Header:
         self._regex = re.compile(pattern)
         self._message = self._regex.groupindex.get("message")
         self._time = self._regex.groupindex.get("time")
+        self._level = self._regex.groupindex.get("level")
 
     @classmethod
     def restore(cls, pattern: str, fields: Sequence[str]) -> Header:
@@ -138,6 +159,10 @@ class Header:
         except re.error as error:
             raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
 
+    def state(self) -> list[Any]:
+        """What a state keeps."""
+        return [self.pattern, self.fields]
+
     @property
     def has_time(self) -> bool:
         """Whether there is a group for the time."""
@@ -145,18 +170,38 @@ class Header:
 
     def strip(self, lines: Sequence[str]) -> tuple[list[str], list[str | None]]:
         """Messages and times; a line without the header is its own message, with time None."""
-        match, message, time = self._regex.match, self._message, self._time
-        messages: list[str] = []
-        times: list[str | None] = []
-        for line in self._prepare(lines):
-            found = match(line)
-            if found is None:
-                messages.append(line)
-                times.append(None)
-            else:
-                messages.append(line[found.end() :] if message is None else found[message] or "")
-                times.append("" if time is None else found[time] or "")
+        messages, times, _, _ = self._read(lines, None)
         return messages, times
+
+    def read(self, lines: Sequence[str], begun: bool = False) -> Records:
+        """Messages, times and levels; continuation lines belong to the line before.
+
+        ``begun`` says that there is one before the first of these lines.
+        """
+        return self._read(lines, begun)
+
+    def _read(self, lines: Sequence[str], begun: bool | None) -> Records:
+        match, message, time, level = self._regex.match, self._message, self._time, self._level
+        found = Records([], [], [], [])
+        for place, line in enumerate(self._prepare(lines)):
+            own = match(line)
+            if own is None:
+                if begun and is_continuation(line):
+                    continue
+                found.messages.append(line)
+                found.times.append(None)
+                found.levels.append("")
+            else:
+                text = "" if time is None else own[time] or ""
+                named = "" if level is None else level_of(own[level] or "")
+                if len(text) > 5 and text[0] in GLUED and text[1:5].isdigit():
+                    named, text = level_of(text[0]), text[1:]
+                found.messages.append(line[own.end() :] if message is None else own[message] or "")
+                found.times.append(text)
+                found.levels.append(named)
+            found.places.append(place)
+            begun = begun is not None
+        return found
 
     def _prepare(self, lines: Sequence[str]) -> Sequence[str]:
         return _without_colours(lines) if self.fields else lines
@@ -226,13 +271,103 @@ def detect_header(lines: Sequence[str]) -> Header | None:
     if not units:
         return None
     best = max(units, key=lambda unit: unit.length)
+    named = next((one for kind in ("level", "letter") for one in units if one.kind == kind), None)
     pattern = ""
     for unit in reversed(units):
-        own = unit.pattern.replace("?P<level>", "?:")
+        own = unit.pattern.replace("?P<letter>", "?P<level>")
+        own = own if unit is named else own.replace("?P<level>", "?:")
         own = own if unit is best else own.replace("?P<time>", "?:")
         # A line must have the first unit; it may lack the others.
         pattern = own + (f"(?:{pattern})?" if pattern else "")
     return Header(pattern, [field for unit in units for field in unit.fields])
+
+
+_continuation = re.compile(
+    r"\s|$|Caused by: |Suppressed: |\.\.\. \d+ more|Traceback \(most recent call last\):|"
+    r"During handling of the above exception|The above exception was the direct cause|"
+    r"goroutine \d+ \[|"
+    r"(?:[a-zA-Z_][\w$]*\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Throwable)(?::\s|$)"
+)
+
+
+def is_continuation(line: str) -> bool:
+    r"""Whether a line without the header belongs to the line before: a trace, or indented text.
+
+    >>> [is_continuation(line) for line in ("\tat a.b(C.java:7)", "ValueError: no", "door opened")]
+    [True, True, False]
+    """
+    return _continuation.match(line) is not None
+
+
+GLUED = "IWEF"  # letters before a time, in the logs of Go programs
+_LEVEL_NAMES = {
+    "trace": "trace verbose finest finer v t",
+    "debug": "debug fine config d",
+    "info": "info information informational log i",
+    "notice": "notice note n",
+    "warning": "warning warn w",
+    "error": "error err severe failure e",
+    "critical": "critical crit fatal alert emerg emergency panic f c",
+}
+LEVELS = tuple(_LEVEL_NAMES)  # the least severe first
+_levels = {name: level for level, names in _LEVEL_NAMES.items() for name in names.split()}
+_SYSLOG = ("critical", "critical", "critical", "error", "warning", "notice", "info", "debug")
+
+
+def level_of(text: str) -> str:
+    """The level that a word or a syslog priority names, one of `LEVELS`; empty if none.
+
+    >>> level_of("WARN"), level_of("E"), level_of("34"), level_of("door")
+    ('warning', 'error', 'critical', '')
+    """
+    if text.isdecimal():
+        return _SYSLOG[int(text) % 8]
+    name = text.lower()
+    return _levels.get(name) or _levels.get(name.rstrip("0123456789"), "")
+
+
+_iso = re.compile(
+    r"(\d{4})[-/.](\d\d?)[-/.](\d\d?)[-T_ :]+(\d\d?)[:.](\d\d?)[:.](\d\d?)(?:[.,:](\d{1,9}))?"
+    r" ?(Z|[+-]\d\d:?\d\d)?"
+)
+_named = re.compile(
+    r"(?:[A-Z][a-z]+,? +)?(?:(?P<month>[A-Z][a-z]{2})[a-z]* +(?P<day>\d\d?)|(?P<day2>\d\d?)[ /-]"
+    r"(?P<month2>[A-Z][a-z]{2})[ /-](?P<year2>\d{4}))[ :,]+(?:(?P<year>\d{4}),? +)?"
+    r"(?P<hour>\d\d?):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,]\d+)?(?: +(?P<year3>\d{4}))?"
+    r"(?: ?(?P<zone>[+-]\d\d:?\d\d))?"
+)
+_MONTHS = "JanFebMarAprMayJunJulAugSepOctNovDec"
+
+
+def seconds_of(time: str) -> float | None:
+    """Seconds since 1970 of the time in a header; None if it is in none of the usual formats.
+
+    Without a zone it is UTC, without a year it is 2000.
+
+    >>> seconds_of("1970-01-02 00:00:01,5"), seconds_of("2 Jan"), seconds_of("1700000000.5")
+    (86401.5, None, 1700000000.5)
+    """
+    try:
+        if found := _iso.match(time):
+            *parts, fraction, zone = found.groups()
+        elif found := _named.match(time):
+            part = found.groupdict()
+            month = 1 + _MONTHS.index(part["month"] or part["month2"]) // 3
+            year = part["year"] or part["year2"] or part["year3"] or "2000"
+            clock = part["hour"], part["minute"], part["second"]
+            parts = [year, str(month), part["day"] or part["day2"], *clock]
+            fraction, zone = None, part["zone"]
+        else:
+            number = float(time)
+            digits = len(str(int(number)))
+            return number / 1000.0 ** max(0, (digits - 10) // 3)
+        year, month, day, hour, minute, second = map(int, parts)
+        at = datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    sign = 0 if zone in (None, "Z") else -1 if zone[0] == "+" else 1
+    offset = sign and sign * (int(zone[1:3]) * 3600 + int(zone[-2:]) * 60)
+    return at + offset + (float(f"0.{fraction}") if fraction else 0.0)
 
 
 def time_share(lines: Sequence[str]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -10,29 +10,44 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
+from ..compression import SourceError
 from ..snapshot import SnapshotError
+from .alerts import Alert, AlertRule, Alerts
+from .fields import detect_fields, restore_header
 from .headers import SAMPLE, Header, detect_header, time_share
 from .parser import LogParser
 from .reader import CHUNK, Chunk, LineCounts, LineSource, Position
 
 NOTE = "distinctkv parse"  # the key of a job in the parser's note; other keys are the user's
+ALERTS = "distinctkv watch"  # the key of the alerts that wait
 LINES = 50_000  # between two saves; more if there are many slots to save
 LINES_PER_SLOT = 25
 PAUSE = 5.0  # seconds between two saves of what comes slowly
 ENOUGH, PATIENCE = 50, 3.0  # lines, or seconds, to detect the header of what comes slowly
 SAMPLES = 4096  # lines whose time is kept, spread over the log
 SPARE = 1000  # templates whose times are kept though they are gone
+ALERT_RULE = AlertRule()
 EVICTED = -1  # the id of a line whose template is gone
 
 
 class Batch(NamedTuple):
-    """Lines as they are and without their header; ``start`` is the number of lines before them."""
+    """Lines as they are, and the messages in them; ``start`` is the number of lines before them."""
 
     start: int
     lines: list[str]
     messages: list[str]
-    times: list[str | None]  # empty if the header has no time
-    n_known: int  # of them, the first so many were there before the baseline
+    times: list[str | None]  # of each message; empty if the header has no time
+    n_known: int  # of the messages, the first so many were there before the baseline
+    levels: list[str]  # of each message; empty if there is no header
+    places: Sequence[int]  # in ``lines``, of each message
+
+    def number(self, place: int) -> int:
+        """The line, from 1, in which a message begins."""
+        return self.start + self.places[place] + 1
+
+    def line(self, place: int) -> str:
+        """The line in which a message begins."""
+        return self.lines[self.places[place]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +63,6 @@ class TemplateRow:
     first_time: str
     last_time: str
     examples: tuple[str, ...]
-
-
-class Alert(NamedTuple):
-    """A line that opened a template."""
-
-    time: str  # when it was read
-    logged: str | None  # the time in the line
-    id: int
-    template: str
-    novelty: float  # distance to the nearest template
-    number: int  # of the line, from 1
-    line: str
 
 
 class SeenTimes:
@@ -158,24 +161,29 @@ class Job:
         state: Path | None = None,
         header: Header | None = None,
         detect_header: bool = False,
+        field: str | None = None,
         follow: bool = False,
         chunk_size: int = CHUNK,
         stop: Callable[[], bool] = lambda: False,
+        alert_rule: AlertRule = ALERT_RULE,
     ) -> None:
         self.parser = parser
         self.header: Header | None = None
         self.timed: float | None = None  # share of lines that begin with a time, once detected
         self.without_header = 0  # lines
+        self.continued = 0  # lines that belong to the line before, as of stack traces
+        self._field = field  # that is the message
         self._state, self._stop = state, stop
         self._finished = False  # the state may not be written any more
         try:
             positions, baseline = self._restore(parser.note.get(NOTE, {}))
+            self.watched = Alerts(alert_rule, parser.note.get(ALERTS))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise SnapshotError(
                 f"the state {state} does not say how far files were read ({error!r}); "
                 "delete it to start anew"
             ) from error
-        self._set_header(header, detect_header)
+        self._set_header(header, detect_header or field is not None)
         self.source = LineSource(
             paths,
             follow=follow,
@@ -214,31 +222,53 @@ class Job:
             self._finished = True
             yield self._batch(self.source.partial_lines())
 
-    def parse(self, batch: Batch) -> None:
-        """Give a batch to the parser."""
-        self._note_times(batch, self.parser.add_many(batch.messages).tolist())
+    def parse(self, batch: Batch) -> list[int]:
+        """Give a batch to the parser; the id of each message."""
+        begin = self.parser.seen
+        ids: list[int] = self.parser.add_many(batch.messages).tolist()
+        self._note(batch, begin, ids)
+        return ids
 
     def alerts(self, batch: Batch) -> Iterator[Alert]:
         """Give a batch to the parser line by line; the lines after the baseline that open one."""
-        ids = []
+        return (alert for _, _, alert in self._matches(batch) if alert is not None)
+
+    def watch(self, batch: Batch) -> list[Alert]:
+        """Give a batch to the parser line by line; the alerts that are due after it."""
+        alerts = self.watched
+        for place, number, alert in self._matches(batch):
+            if alert is not None:
+                alerts.open(alert, self.parser.seen)
+            alerts.count(number, batch.times[place] if batch.times else None)
+        return alerts.due(self.parser)
+
+    def last_alerts(self) -> list[Alert]:
+        """The alerts that were waiting, at the end of the input."""
+        return self.watched.due(self.parser, final=True)
+
+    def _matches(self, batch: Batch) -> Iterator[tuple[int, int, Alert | None]]:
+        """The place and id of each message, and an alert if it opened a template."""
+        begin, ids = self.parser.seen, []
         for place, message in enumerate(batch.messages):
-            match = self.parser.add(message)
+            match, alert = self.parser.add(message), None
             ids.append(match.id)
             if match.opened and place >= batch.n_known:
-                yield Alert(
+                alert = Alert(
                     datetime.now(UTC).isoformat(timespec="milliseconds"),
                     batch.times[place] if batch.times else None,
                     match.id,
                     match.template,
                     round(match.novelty, 4),
-                    batch.start + place + 1,
-                    batch.lines[place],
+                    batch.number(place),
+                    batch.line(place),
+                    batch.levels[place] if batch.levels else "",
                 )
-        self._note_times(batch, ids)
+            yield place, match.id, alert
+        self._note(batch, begin, ids)
 
     def templates(self) -> list[TemplateRow]:
         """The template table, the most frequent first."""
-        time = self.times.lookup()
+        time, line = self.times.lookup(), self._line_numbers()
         lines = max(1, self.parser.seen)
         rows = [
             TemplateRow(
@@ -246,8 +276,8 @@ class Job:
                 one.template,
                 one.count,
                 round(one.count / lines, 6),
-                one.first_seen + 1,
-                one.last_seen + 1,
+                line(one.first_seen),
+                line(one.last_seen),
                 time(one.first_seen),
                 time(one.last_seen),
                 one.examples,
@@ -262,13 +292,18 @@ class Job:
         if self._finished:
             return
         parser, header = self.parser, self.header
-        self.times.prune(len(parser), parser.resolve)
+        parser.note[ALERTS] = self.watched.state()
+        for seen in (self.times, self._numbers):
+            seen.prune(len(parser), parser.resolve)
         parser.note[NOTE] = {
             "positions": self.source.positions,
             "counts": asdict(self.counts),
+            "lines": self._n_lines,
+            "continued": self.continued,
             "without_header": self.without_header,
-            "header": header and [header.pattern, header.fields],
+            "header": header and header.state(),
             "times": self.times.state(),
+            "numbers": self._numbers.state() if self._numbered else None,
             "baseline": self.source.baseline,
         }
         if self._state is not None:
@@ -280,12 +315,18 @@ class Job:
 
     def _restore(self, note: dict[str, Any]) -> tuple[list[Position], Position | None]:
         self.counts, self.times = LineCounts(), SeenTimes()
+        # Line numbers are noted from the first batch on in which not every line is a message.
+        self._numbers, self._numbered = SeenTimes(), False
+        self._n_lines = self.parser.seen  # in all batches
         if not note:
             return [], None
+        self._n_lines, self.continued = int(note["lines"]), int(note["continued"])
+        if note["numbers"] is not None:
+            self._numbers, self._numbered = SeenTimes.restore(note["numbers"]), True
         self.counts = LineCounts(**{name: int(n) for name, n in note["counts"].items()})
         self.without_header = int(note["without_header"])
         self.times = SeenTimes.restore(note["times"])
-        self.header = None if note["header"] is None else Header.restore(*note["header"])
+        self.header = None if note["header"] is None else restore_header(note["header"])
         baseline = note["baseline"]
         positions = [Position.restore(row) for row in note["positions"]]
         return positions, None if baseline is None else Position.restore(baseline)
@@ -310,20 +351,43 @@ class Job:
         return bool(lines) and (len(lines) >= SAMPLE or slow)
 
     def _batch(self, chunk: Chunk) -> Batch:
-        lines = chunk.lines
+        lines, n_known = chunk.lines, chunk.n_known
         if self._detecting and lines:
             first, self._detecting = lines[:SAMPLE], False
-            self.header, self.timed = detect_header(first), time_share(first)
-        start, header = self.parser.seen, self.header
+            self.header = detect_fields(first, self._field) or detect_header(first)
+            self.timed = time_share(first)
+            if self._field is not None and f"message={self._field}" not in self._fields:
+                raise SourceError(
+                    f"the first lines are neither JSON objects nor logfmt; leave out the field "
+                    f"{self._field}"
+                )
+        start, header = self._n_lines, self.header
+        self._n_lines += len(lines)
         if header is None or not lines:
-            return Batch(start, lines, lines, [], chunk.n_known)
-        messages, times = header.strip(lines)
+            return Batch(start, lines, lines, [], n_known, [], range(len(lines)))
+        messages, times, levels, places = header.read(lines, self.parser.seen > 0)
         self.without_header += times.count(None)
-        return Batch(start, lines, messages, times if header.has_time else [], chunk.n_known)
+        self.continued += len(lines) - len(set(places))
+        times = times if header.has_time else []
+        known = bisect_left(places, n_known)
+        return Batch(start, lines, messages, times, known, levels, places)
 
-    def _note_times(self, batch: Batch, ids: Sequence[int]) -> None:
+    @property
+    def _fields(self) -> Sequence[str]:
+        return () if self.header is None else self.header.fields
+
+    def _note(self, batch: Batch, begin: int, ids: Sequence[int]) -> None:
+        """Note times and line numbers of messages, of which the first has this index."""
         if batch.times:
-            self.times.note(batch.start, ids, batch.times)
+            self.times.note(begin, ids, batch.times)
+        self._numbered |= batch.start != begin or len(batch.lines) != len(batch.messages)
+        if self._numbered:
+            self._numbers.note(begin, ids, [str(batch.number(n)) for n in range(len(ids))])
+
+    def _line_numbers(self) -> Callable[[int], int]:
+        """A function from the index of a message to the number of its line, from 1."""
+        number = self._numbers.lookup()
+        return lambda index: int(number(index) or index + 1)
 
     def _save_if_due(self) -> None:
         """Save after many lines, or after some time where lines come slowly."""
