@@ -44,7 +44,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def canvas(columns: int = 1, width: float = 6.4, height: float = 3.4) -> tuple[Figure, Any]:
+def canvas(columns: int = 1, width: float = 5.0, height: float = 3.0) -> tuple[Figure, Any]:
     """A figure and its axes, in the style of all."""
     return plt.subplots(1, columns, figsize=(width, height))
 
@@ -81,7 +81,7 @@ def growth() -> Figure:
 
 def rule() -> Figure:
     """A stream in the plane: what opens a slot, and what merges."""
-    figure, axes = canvas(width=5.2, height=4.2)
+    figure, axes = canvas(width=4.6, height=3.8)
     rng = np.random.default_rng(5)
     centres = np.array([[0, 0], [2.2, 0.4], [1.0, 1.8], [3.3, 1.9], [0.1, 3.0]])
     keys = centres[rng.integers(0, 5, 60)] + 0.24 * rng.standard_normal((60, 2))
@@ -104,9 +104,10 @@ def threshold() -> Figure:
     keys = stream(50, 1000, 32, 0.3)
     units = keys / np.linalg.norm(keys, axis=1, keepdims=True)
     cosines = (units @ units.T)[np.triu_indices(1000, 1)]
-    axes.hist(cosines, bins=100, range=(-1, 1), color=OTHER)
+    axes.hist(cosines, bins=100, range=(-1, 1), color=OTHER, histtype="stepfilled")
     axes.axvspan(0.6, 0.8, color=OURS, alpha=0.25, linewidth=0)
     axes.set(yscale="log", xlabel="cosine of a pair", ylabel="pairs", ylim=(1, 90_000))
+    axes.set_xticks([-1, -0.5, 0, 0.5, 1])
     axes.annotate("different items", (0, 28_000), ha="center")
     axes.annotate("similarity .7\ntau = .3", (0.7, 12_000), ha="center", color=OURS)
     axes.annotate("same item", (0.93, 4_500), ha="center")
@@ -156,14 +157,17 @@ def kept() -> Figure:
 def training() -> Figure:
     """Recall and slots over the steps of a training."""
     steps, _, recalls, slots = zip(*results("layer")["course"], strict=True)
-    figure, (left, right) = canvas(2, width=6.8, height=2.8)
+    figure, (left, right) = canvas(2, width=5.8, height=2.6)
     left.plot(steps, recalls, color=OURS, marker="o", markersize=4)
     left.set(xlabel="step", ylabel="recall", ylim=(0, 1.05))
     right.plot(steps, slots, color=OURS, marker="o", markersize=4)
     right.axhline(96, color=FAINT, linestyle="--")
-    right.annotate("full attention: 96 tokens", (400, 98), ha="right", va="bottom")
+    right.annotate("full attention: 96", (400, 98), ha="right", va="bottom")
     right.set(xlabel="step", ylabel="slots held", ylim=(0, 108))
     return figure
+
+
+SHIFTS = {0.0: (-6, 8), 0.05: (-6, 8), 0.15: (-46, 6), 1.0: (-4, -16)}  # labels, in points
 
 
 def sweep() -> Figure:
@@ -172,11 +176,11 @@ def sweep() -> Figure:
     figure, axes = canvas()
     axes.plot(slots, recalls, color=OURS, marker="o", markersize=5)
     for tau, recall, held in zip(taus, recalls, slots, strict=True):
-        shift = (6, -14) if recall > 0.5 else (8, -4) if held > 10 else (8, -9)
+        shift = SHIFTS.get(tau, (8, -4))
         axes.annotate(f"tau {tau:g}", (held, recall), shift, textcoords="offset points")
     axes.axvline(12, color=FAINT, linestyle="--")
     axes.annotate("12 items", (12.8, 0.04))
-    axes.set(xlabel="slots held, of 96 tokens", ylabel="recall", ylim=(0, 1.08), xlim=(0, 108))
+    axes.set(xlabel="slots held, of 96 tokens", ylabel="recall", ylim=(0, 1.16), xlim=(0, 108))
     return figure
 
 
@@ -188,7 +192,7 @@ def table(name: str, title: str) -> list[dict[str, str]]:
 
 def recall_kept() -> Figure:
     """Recall of a language model against the part of its cache that is kept."""
-    figure, panels = canvas(2, width=7.6, height=3.6)
+    figure, panels = canvas(2, width=6.0, height=3.4)
     rows = table("language_model", "Recall on all twelve tasks")
     sizes = [1 / 2, 1 / 4, 1 / 8, 1 / 16]
     shown = {
@@ -232,7 +236,7 @@ def speed() -> Figure:
         for row in rows
         if row.split()[2:3] == ["100k"]
     ]
-    figure, axes = canvas(height=3.4)
+    figure, axes = canvas(height=3.2)
     for place, row in enumerate(reversed(cells)):
         best = max(rate(row[name]) for name in INDEXES)
         points = [

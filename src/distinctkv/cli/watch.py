@@ -33,10 +33,19 @@ Show = Callable[[Sequence["Alert"]], None]
 
 @click.command("watch", short_help="Show a log as it grows, and the new templates in it.")
 @click.argument("file", metavar="[FILE|-]", required=False)
-@click.option("--alert", is_flag=True, help="Print new templates only, one JSON object per line.")
-@click.option("--baseline", is_flag=True, help="No alerts for lines that are in the file already.")
-@click.option("--follow/--no-follow", default=True, help="Wait for more at the end (default).")
-@click.option("--report", type=PAGE, metavar="PATH", help="Write an HTML page of the templates.")
+@click.option("--alert", is_flag=True, help="Print only new templates, one JSON object per line.")
+@click.option(
+    "--baseline", is_flag=True, help="Give no alerts for lines that are already in the file."
+)
+@click.option(
+    "--follow/--no-follow", default=True, help="Wait for more lines (default), or stop at the end."
+)
+@click.option(
+    "--report",
+    type=PAGE,
+    metavar="PATH",
+    help="Write a page of the templates, in HTML, every minute.",
+)
 @shared_options
 def command(
     file: str | None,
