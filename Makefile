@@ -50,6 +50,7 @@ bench: .venv/.bench
 	  echo "== benchmarks.$$name"; $(ONE_THREAD) $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 docs: .venv/.ready
+	$(BIN)/python docs/generate.py
 	$(BIN)/zensical build --clean --strict --config-file mkdocs.yml
 
 # uv does not read pip's settings, so it is handed pip's folder of wheels; where that has no CPU

@@ -1,4 +1,4 @@
-"""The tables of docs/understand/trained.md, from what the GPU benchmarks have kept.
+"""The tables of results/trained.json and results/kernels.json, from what GPU runs have kept.
 
 ``python -m benchmarks.mqar_tables FOLDER`` prints them as Markdown, from mqar.json and gpu.json.
 """

@@ -1,182 +1,129 @@
-"""Write the pages that are made from the code: `python docs/generate.py`."""
+"""Write the pages that are made from the code and from `results/`: `python docs/generate.py`.
+
+They are not committed: `make docs` writes them into ``docs/look-up`` before it builds the site.
+"""
 
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import click
 
-import distinctkv
 from distinctkv.cli import main
 
-SHELF = Path(__file__).parent / "look-up"
-OF_GATES = (".gates",)  # modules
-# What trains and is not imported from `distinctkv.nn` itself: names by module, under headings.
-MORE = {
-    "More of gates": {"nn.gates": ("decided", "Score", "Fit", "score")},
-    "Training": {
-        "nn.train": (
-            *("train", "Step", "Learner", "recall", "sweep", "Captured"),
-            *("Watch", "Ramp", "CollapseWarning", "set_tau", "distinct_layers"),
-        ),
-        "nn.mixer": ("ModelState",),
-        "nn.checkpoint": ("save", "load"),
-    },
-    "Baselines on the same layer": {"nn.baselines": ("KVMAttention", "OVQAttention")},
-    "With transformers": {
-        "hf.modeling_hybrid": (
-            *("HybridConfig", "HybridForCausalLM", "HybridCache"),
-            *("mixer", "gate"),
-        ),
-    },
-}
-# Of `distinctkv.hf` what comes before the errors, and what only models call.
-FIRST = ("distinct_cache", "DistinctCache", "Care", "CAREFUL", "captured", "calibrate", "Metric")
-OF_MODELS = ("attend", "block", "finish", "forget", "share", "turn_at", "update")
-BESIDE = {
-    "What a cache holds": {"hf.summary": ("Summary",)},
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "look-up"
+# Pages by file: a title, and the modules whose public names they list.
+MODULES = {
+    "cache.md": ("Cache, policies, snapshots", "distinctkv"),
+    "streams.md": (
+        "Logs, records, alerts, clusters, shards",
+        *("distinctkv.logs", "distinctkv.dedup", "distinctkv.novelty", "distinctkv.clustering"),
+        "distinctkv.scale",
+    ),
+    "nn.md": (
+        "Layers that train",
+        *("distinctkv.nn", "distinctkv.nn.train", "distinctkv.nn.checkpoint"),
+        *("distinctkv.nn.baselines", "distinctkv.nn.functional", "distinctkv.hf.modeling_hybrid"),
+    ),
+    "hf.md": ("A cache for transformers", "distinctkv.hf"),
 }
 
 
-def api() -> str:
-    """Every public name with its signature and docstring."""
-    parts = ["# Python", "Made from the docstrings. Everything here is imported from `distinctkv`."]
-    return "\n\n".join(parts + names(distinctkv)) + "\n"
-
-
-def layers() -> str:
-    """The same for what trains: layers, gates, training, functions on tensors."""
-    from distinctkv import nn
-    from distinctkv.nn import functional
-
-    parts = ["# Layers that train", "Made from the docstrings. The first are in `distinctkv.nn`."]
-    gates = [name for name in nn.__all__ if getattr(nn, name).__module__.endswith(OF_GATES)]
-    parts += names(nn, [name for name in nn.__all__ if name not in gates])
-    parts += [
-        "# Gates",
-        "In `distinctkv.nn` too. Which is for what: [Gates](../do/train.md#gates).",
-    ]
-    parts += names(nn, gates)
-    parts += headed(MORE)
-    parts += ["# Functions on tensors", "These are in `distinctkv.nn.functional`."]
-    return "\n\n".join(parts + names(functional)) + "\n"
-
-
-def caches() -> str:
-    """The same for the cache of transformers."""
-    from distinctkv import hf
-
-    parts = ["# A cache for transformers", f"Made from the docstrings. {inspect.getdoc(hf)}"]
-    parts.append(
-        "The first are in `distinctkv.hf`; [Generate](../do/generate.md) shows their use. A "
-        "`DistinctCache` is a `Cache` of transformers: its `get_seq_length()` is tokens, not slots."
-    )
-    parts += names(hf, [*FIRST, *(name for name in hf.__all__ if name not in FIRST)])
-    return "\n\n".join(parts + headed(BESIDE)) + "\n"
-
-
-def used() -> str:
-    """The same for what is made of the rule: parsers, finders of repeats, building in shards."""
-    from distinctkv import dedup, logs, scale
-
-    parts = ["# Streams and shards", f"Made from the docstrings. {inspect.getdoc(logs)}"]
-    parts += ["In `distinctkv.logs`.", *names(logs), "In `distinctkv.dedup`.", *names(dedup)]
-    parts += ["# Shards", f"In `distinctkv.scale`. {inspect.getdoc(scale)}", *names(scale)]
+def api(title: str, *modules: str) -> str:
+    """A page of public names with their signatures and docstrings."""
+    parts = [f"# {title}", "Made from the docstrings."]
+    for name in modules:
+        module = import_module(name)
+        parts += [f"## {name}", inspect.getdoc(module) or ""]
+        for listed in public(module):
+            parts += list(entry(listed, getattr(module, listed)))
     return "\n\n".join(parts) + "\n"
 
 
-def headed(headings: Mapping[str, Mapping[str, Sequence[str]]]) -> list[str]:
-    """Names by module, under headings, after what is said of the module."""
-    parts = []
-    for heading, modules in headings.items():
-        parts.append(f"# {heading}")
-        for place, listed in modules.items():
-            module = import_module(f"distinctkv.{place}")
-            parts += [f"In `distinctkv.{place}`. {inspect.getdoc(module)}", *names(module, listed)]
-    return parts
+def public(module: ModuleType) -> list[str]:
+    """What a module lists in ``__all__``, or what is defined in it and has a docstring."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    return [
+        name
+        for name, thing in vars(module).items()
+        if not name.startswith("_")
+        and callable(thing)
+        and getattr(thing, "__module__", "") == module.__name__
+        and inspect.getdoc(thing)
+    ]
 
 
-def names(module: ModuleType, listed: Sequence[str] = ()) -> list[str]:
-    """The listed names of a module, or all that are public, and what is said of their methods."""
-    parts = []
-    for name in listed or module.__all__:
-        thing = getattr(module, name)
-        parts += [f"## {name}", described(name, thing)]
-        for method, member in sorted(members(thing).items()):
-            if method.startswith("_") or method in OF_MODELS or not inspect.getdoc(member):
-                continue
-            if isinstance(member, property):
-                parts.append(f"**`{method}`** (property): {inspect.getdoc(member)}")
-            elif callable(getattr(thing, method)) and not isinstance(member, type):
-                parts.append(f"### {name}.{method}\n\n{described(method, getattr(thing, method))}")
-    return parts
-
-
-def members(thing: object) -> dict[str, object]:
-    """Those of a type, with those of a base that has no heading of its own."""
-    from distinctkv.hf.cache import Holding
-
+def entry(name: str, thing: object) -> Iterator[str]:
+    """A heading, what is said of a thing, then its public methods and properties."""
+    yield f"### {name}"
+    yield described(name, thing)
     if not isinstance(thing, type):
-        return {}
-    bases = [base for base in reversed(thing.__mro__) if issubclass(base, Holding)]
-    return {name: one for base in (*bases, thing) for name, one in vars(base).items()}
+        return
+    for method, member in sorted(members(thing).items()):
+        if isinstance(member, property):
+            yield f"**`{method}`** (property): {inspect.getdoc(member)}"
+        else:
+            yield f"#### {name}.{method}"
+            yield described(method, getattr(thing, method))
 
 
-class Plain(str):
-    """An annotation that shows without quotes."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def signature(thing: object) -> str:
-    """How a thing is called."""
-    if isinstance(thing, type) and issubclass(thing, Exception):
-        return "(message)"
-    found = inspect.signature(thing)  # type: ignore[arg-type]
-    given = [
-        p if p.annotation is p.empty else p.replace(annotation=Plain(_told(p.annotation)))
-        for p in found.parameters.values()
-    ]
-    given = [
-        p.replace(default=Plain(p.default.__name__))
-        if callable(p.default) and p.default is not p.empty
-        else p
-        for p in given
-    ]
-    back = found.return_annotation
-    known = back not in (found.empty, "None")
-    return str(
-        found.replace(parameters=given, return_annotation=Plain(back) if known else found.empty)
-    )
-
-
-def _told(annotation: object) -> object:
-    """What a named tuple wraps; everything else as it is."""
-    return getattr(annotation, "__forward_arg__", annotation)
+def members(thing: type) -> dict[str, object]:
+    """Methods and properties of a class and of its bases in this library, with a docstring."""
+    found: dict[str, object] = {}
+    for base in reversed(thing.__mro__):
+        if base.__module__.startswith("distinctkv"):
+            found |= vars(base)
+    return {
+        name: one
+        for name, one in found.items()
+        if not name.startswith("_")
+        and (isinstance(one, property) or inspect.isroutine(one))
+        and inspect.getdoc(one)
+    }
 
 
 def described(name: str, thing: object) -> str:
-    """A signature in a block, then the docstring, its examples in blocks; a value as it is."""
+    """A signature in a block, then the docstring with its examples in blocks; a value as it is."""
     if not callable(thing):
         return f"```python\n{name} = {thing!r}\n```"
-    lines, example = [], False
-    for line in (inspect.getdoc(thing) or "").splitlines():
+    return f"```python\n{name}{signature(thing)}\n```\n\n{fenced(inspect.getdoc(thing) or '')}"
+
+
+def signature(thing: object) -> str:
+    """How a thing is called, annotations without quotes."""
+    if isinstance(thing, type) and issubclass(thing, Exception):
+        return "(message)"
+    try:
+        text = str(inspect.signature(thing))  # type: ignore[arg-type]
+    except ValueError:
+        return "(...)"
+    text = re.sub(r"ForwardRef\('([^']*)'\)", r"\1", text)
+    text = re.sub(r"<(?:function|class) '?([\w.]+)'?[^>]*>", r"\1", text)
+    text = re.sub(r"(: |-> )'([^']*)'", r"\1\2", text).removesuffix(" -> None")
+    return re.sub(r"^\(self(?:, )?", "(", text)
+
+
+def fenced(text: str) -> str:
+    """A docstring whose examples stand in fences."""
+    lines: list[str] = []
+    inside = False
+    for line in [*text.splitlines(), ""]:
         starts = line.startswith(">>> ")
-        if starts and not example:
+        if starts and not inside:
             lines.append("```pycon")
-        elif example and not line.strip():
+        elif inside and not line.strip():
             lines.append("```")
-        example = starts or (example and bool(line.strip()))
+        inside = starts or (inside and bool(line.strip()))
         lines.append(line)
-    if example:
-        lines.append("```")
-    return f"```python\n{name}{signature(thing)}\n```\n\n" + "\n".join(lines)
+    return "\n".join(lines).rstrip()
 
 
 def cli() -> str:
@@ -197,32 +144,63 @@ def cli() -> str:
 
 
 def baselines() -> str:
-    """The page of baselines as it is, with its table made anew: a row for each class."""
-    sys.path.insert(0, str(SHELF.parents[1]))
-    from reproduction import baselines as module
-
-    lines = (SHELF / "peers.md").read_text(encoding="utf-8").splitlines()
-    places = [place for place, line in enumerate(lines) if line.startswith("|")]
-    rows = [
-        "| Baseline | How it works | What it keeps | How it grows | Bytes |",
+    """The methods that the studies compare, a row for each."""
+    module = import_module("reproduction.baselines")
+    lines = [
+        "# Baselines",
+        "",
+        "The methods of the paper's tables and their neighbours, in `reproduction.baselines`. "
+        "Each is a memory with `write` and `read`, as the cache is.",
+        "",
+        "| baseline | how it works | what it keeps | how it grows | bytes |",
         "|---|---|---|---|---|",
     ]
     for name in sorted(module.__all__, key=str.casefold):
         card = getattr(module, name).card
         cells = f"`{name}`", card.mechanism, card.keeps, card.growth, card.size
-        rows.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines[: places[0]], *rows, *lines[places[-1] + 1 :], ""])
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
-PAGES = {
-    "api.md": api,
-    "streams.md": used,
-    "nn.md": layers,
-    "hf.md": caches,
-    "peers.md": baselines,
-    "cli.md": cli,
-}
+def measurements() -> str:
+    """All tables in `results/`."""
+    parts = [
+        "# Measurements",
+        "Tables that were printed by the commands named above them, on the day and the machine "
+        "named. They are kept in `results/`.",
+    ]
+    for path in sorted((ROOT / "results").glob("*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict) or "tables" not in found:
+            continue
+        parts += [
+            f"## {found['title']}",
+            f"`{found['command']}`, {found['date']}, {found['machine']}",
+        ]
+        for table in found["tables"]:
+            parts += [f"### {table['title']}", drawn(table)]
+    return "\n\n".join(parts) + "\n"
+
+
+def drawn(table: dict[str, list[str]]) -> str:
+    """A table in Markdown, or as it was printed."""
+    if "text" in table:
+        return "\n".join(["```text", *table["text"], "```"])
+    rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def pages() -> dict[str, str]:
+    """Each page by its file name."""
+    listed = {page: api(*about) for page, about in MODULES.items()}
+    return listed | {
+        "cli.md": cli(),
+        "baselines.md": baselines(),
+        "measurements.md": measurements(),
+    }
+
 
 if __name__ == "__main__":
-    for page, write in PAGES.items():
-        (SHELF / page).write_text(write(), encoding="utf-8")
+    FOLDER.mkdir(exist_ok=True)
+    for page, text in pages().items():
+        (FOLDER / page).write_text(text, encoding="utf-8")

@@ -1,8 +1,12 @@
-"""Keep the lines of a file that are new, one by one, and say of the others why not.
+"""Keep the lines of a file that are new, one by one; print why the others are dropped.
 
-    python examples/dedup.py FILE --similarity 0.8
+``distinctkv dedup FILE --explain`` does this, too, and more. A file of three lines gives:
 
-``distinctkv dedup FILE --explain`` does this, too, and more.
+    $ python examples/dedup.py lines.txt --similarity 0.7
+    the door is open
+    0.80 like 'the door is open': 'the door is open!'
+    no such file
+    Deduplicator(similarity=0.7, 2 kept of 3 records)
 """
 
 from __future__ import annotations

@@ -34,7 +34,3 @@ def test_without_torch_it_says_so_in_one_line():
     answer = subprocess.run(given, capture_output=True, text=True, check=False)
     assert answer.returncode == 1
     assert answer.stderr == "this example needs torch: pip install '.[torch]'\n"
-
-
-def test_the_example_is_short():
-    assert len(EXAMPLE.read_text(encoding="utf-8").splitlines()) < 60

@@ -34,7 +34,7 @@ INVALID = "\ufffd"  # replaces bytes that are not UTF-8
 @click.command("chat")
 @click.option("--model", type=FOLDER, metavar="PATH", required=True, help="Folder of the model.")
 @click.option("--threshold", type=float, help="Novelty that opens a slot; the default is 1.")
-@click.option("--kept", type=float, help="Instead: the share of the tokens to keep.")
+@click.option("--kept", type=float, help="Instead: the share of tokens to keep.")
 @click.option("--budget", type=int, help="Instead: the number of tokens to keep for each head.")
 @click.option(
     "--careful",
@@ -44,7 +44,7 @@ INVALID = "\ufffd"  # replaces bytes that are not UTF-8
 @click.option("--context", type=FILE, metavar="FILE", help="A text file, compressed or not.")
 @click.option("--state", type=STATE, metavar="PATH", help="Save the conversation here, resume it.")
 @click.option(
-    "--tokens", type=click.IntRange(1), default=256, show_default=True, help="Longest answer."
+    "--tokens", type=click.IntRange(1), default=256, show_default=True, help="Tokens of an answer."
 )
 @click.option(
     "--chunk", type=click.IntRange(1), default=CHUNK, show_default=True, help="Tokens read at once."
@@ -67,11 +67,10 @@ def command(
     answer is one line; empty lines are skipped.
 
     With --state the conversation is saved after the file and after each answer. The same command
-    resumes it: a file that is in the state is not read again, and one that was read in part is
-    continued. Sizes are set when a conversation begins.
+    resumes it, and continues a file that was read in part. --threshold, --kept and --budget are set
+    when a conversation begins.
 
-    Beyond max_position_embeddings of the model's config.json answers are unreliable; a warning
-    says so.
+    A model answers unreliably beyond the length that it was trained for; a warning says so.
 
     Ctrl-C stops reading after the current chunk, and saves; during an answer on a terminal it
     stops the answer. A second Ctrl-C ends the command at once.

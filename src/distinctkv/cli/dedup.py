@@ -42,8 +42,8 @@ SHOWN = 500  # characters of a text in an explanation
 @click.option(
     "--field",
     metavar="NAME",
-    help="The field of JSON, or column of a table, to compare. [default: text, or the only one "
-    "that holds texts]",
+    help="The JSON field or table column to compare. [default: text, or the only one that holds "
+    "texts]",
 )
 @click.option(
     "--similarity",
@@ -54,34 +54,34 @@ SHOWN = 500  # characters of a text in an explanation
     help="A record with at least this cosine to a kept one is a duplicate.",
 )
 @click.option(
-    "--explain", is_flag=True, help="Say why, for each record not kept, on standard error."
+    "--explain", is_flag=True, help="Print on standard error why each record was dropped."
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="PATH",
-    help="Write the kept records to this file once all is read (with --state also after Ctrl-C or "
-    "a damaged input). [default: standard output]",
+    help="Write the kept records to this file when the input is read (with --state also after "
+    "Ctrl-C or a damaged input). [default: standard output]",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
     default="auto",
-    help="What a record is; by default the suffix of the file or its first bytes say it.",
+    help="The format of the records. [default: from the suffix or the first bytes]",
 )
 @click.option(
     "--state",
     type=STATE,
     metavar="PATH",
-    help="Load the records seen by earlier runs from this file, and save those of this run too.",
+    help="Remember the records in this file, and compare with those of earlier runs.",
 )
 @click.option(
     "--budget",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Hold at most so many records to compare with. [default: no limit]",
+    help="Compare with at most this many kept records. [default: no limit]",
 )
 def command(
     files: tuple[str, ...],
@@ -95,9 +95,9 @@ def command(
 ) -> None:
     """Drop records that are much like an earlier one, and print the others unchanged.
 
-    Reads plain text (a record is a line), JSON lines, CSV and Parquet, compressed with gzip, bzip2,
-    xz or zstd or not. Texts are compared by their runs of characters; a field that holds a list
-    of numbers is compared as a vector. Records that cannot be compared are counted and not kept.
+    The input is plain text (a record is a line), JSON lines, CSV or Parquet, and may be compressed
+    with gzip, bzip2, xz or zstd. Texts are compared by their runs of four characters, lists of
+    numbers as vectors. Records that cannot be compared are dropped and counted.
     """
     from ..dedup.job import Job
 

@@ -46,9 +46,9 @@ OPTIONS: tuple[Any, ...] = (
         "--header",
         metavar="REGEX|auto|none",
         default="auto",
-        help="The part of a line before the message: detected from the first lines (auto, the "
-        "default), a regular expression, or none. A group named message is the message, one "
-        "named time is the time.",
+        help="What stands before the message: auto detects it from the first lines (default), none "
+        "means nothing, a regular expression describes it. Its group message is the message, "
+        "its group time is the time.",
     ),
     click.option(
         "--field",
@@ -59,21 +59,20 @@ OPTIONS: tuple[Any, ...] = (
         "--state",
         type=STATE,
         metavar="PATH",
-        help="Resume from this file, and keep it up to date: after a kill no line is lost and "
-        "none counts twice.",
+        help="Save the progress in this file, and resume from it. After a kill no line is lost "
+        "and none counts twice.",
     ),
     click.option(
         "--budget",
         type=click.IntRange(min=1),
         metavar="SLOTS",
-        help="Keep at most so many slots: templates, and word sequences in them. "
-        "[default: no limit]",
+        help="Hold at most this many slots: templates and their variants. [default: no limit]",
     ),
     click.option(
         "--gain",
         type=click.FloatRange(min=0),
         metavar="SLOTS",
-        help="With --budget: grant up to so many more while much is new.",
+        help="With --budget: hold up to this many more while many lines are new.",
     ),
     click.option(
         "--metrics",
@@ -93,10 +92,17 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command("parse")
 @click.argument("files", metavar="[FILE|-]...", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per template and line.")
-@click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="The N most frequent only.")
-@click.option("--follow", is_flag=True, help="Wait for more at the end, through log rotation.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object per line, one for each template."
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print only the N most frequent templates.",
+)
+@click.option("--follow", is_flag=True, help="Wait for more lines, also after log rotation.")
 @shared_options
 def command(
     files: tuple[str, ...],
@@ -113,9 +119,10 @@ def command(
 ) -> None:
     """Find the templates of logs.
 
-    Reads plain text, gzip, bzip2, xz and zstd, told apart by their first bytes. Prints a table on
-    a terminal, else JSON lines. Lines that are not UTF-8 or very long are counted and still
-    parsed. Ctrl-C prints the result so far and saves the state.
+    A template is what lines of one kind have in common. The input is plain text or compressed
+    with gzip, bzip2, xz or zstd. The output is a table on a terminal and JSON lines in a pipe.
+    Lines that are not UTF-8 or very long are parsed, too, and counted. Ctrl-C prints the result so
+    far and saves the state.
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv exclude each other; choose one")

@@ -16,14 +16,14 @@ MERGEABLE = ("cache", PARSER, "deduplicator", "novelty detector")
 FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
 
-@click.command("info", short_help="Say what a snapshot holds.")
+@click.command("info", short_help="Show what a saved file holds.")
 @click.argument("file", type=FILE)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("--tensors", is_flag=True, help="Every tensor, with type and shape.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--tensors", is_flag=True, help="List every tensor with its type and shape.")
 def info(file: Path, as_json: bool, tensors: bool) -> None:
-    """Say what a snapshot holds: a cache, a log parser, a saved chat, ...
+    """Show what a saved file holds: a cache, a log parser, a saved chat, ...
 
-    The whole file is checked; a damaged file, or one that is no snapshot, is an error.
+    The whole file is checked. A damaged file, or one of another program, is an error.
     """
     with file_errors():
         kind, version = read_kind(file)
@@ -49,7 +49,7 @@ def info(file: Path, as_json: bool, tensors: bool) -> None:
                 click.echo(f"  {visible(f'{label}  {one}')}")
 
 
-@click.command("merge", short_help="Merge snapshots of one kind.")
+@click.command("merge", short_help="Merge saved files of one kind.")
 @click.argument("files", type=FILE, nargs=-1, required=True)
 @click.option(
     "-o",
@@ -57,14 +57,14 @@ def info(file: Path, as_json: bool, tensors: bool) -> None:
     type=STATE,
     required=True,
     metavar="PATH",
-    help="The merged snapshot; not one that a run is using.",
+    help="The merged file; not one that a run is using.",
 )
 def merge(files: tuple[Path, ...], output: Path) -> None:
-    """Merge snapshots of one kind, as if their streams had followed each other.
+    """Merge saved files of one kind, as if their streams had followed each other.
 
     Caches, log parsers, de-duplicators and novelty detectors can be merged, in the order given.
-    The result does not say how far files were read, nor how headers and times of their lines look:
-    used as a --state, it reads files from their start.
+    The result does not know how far any log was read: a run that uses it as its --state reads
+    from the start.
     """
     if len(files) < 2:
         raise click.UsageError(f"name two files or more to merge, got {len(files)}")

@@ -54,7 +54,7 @@ class Duration(click.ParamType[float]):
 
 @click.command("watch", short_help="Show a log as it grows, and the new templates in it.")
 @click.argument("file", metavar="[FILE|-]", required=False)
-@click.option("--alert", is_flag=True, help="Print new templates only, one JSON object per line.")
+@click.option("--alert", is_flag=True, help="Print only new templates, one JSON object per line.")
 @click.option(
     "--times", type=click.IntRange(min=1), default=1, metavar="N",
     help="Alert when a new template has N lines. [default: 1]",
@@ -70,9 +70,18 @@ class Duration(click.ParamType[float]):
     "--level", type=click.Choice(LEVELS), metavar="LEVEL",
     help="Alert from this level on, for lines that name one: debug, info, warning, error, ...",
 )  # fmt: skip
-@click.option("--baseline", is_flag=True, help="No alerts for lines that are in the file already.")
-@click.option("--follow/--no-follow", default=True, help="Wait for more at the end (default).")
-@click.option("--report", type=PAGE, metavar="PATH", help="Write an HTML page of the templates.")
+@click.option(
+    "--baseline", is_flag=True, help="Give no alerts for lines that are already in the file."
+)
+@click.option(
+    "--follow/--no-follow", default=True, help="Wait for more lines (default), or stop at the end."
+)
+@click.option(
+    "--report",
+    type=PAGE,
+    metavar="PATH",
+    help="Write a page of the templates, in HTML, every minute.",
+)
 @shared_options
 def command(
     file: str | None,
