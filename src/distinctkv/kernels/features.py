@@ -638,8 +638,8 @@ def tabulate(
                 rows.keys, rows.values, rows.positions, rows.bounds(), end,
                 there.contiguous().view(torch.int8), turns, means, scale.factor, scale.size, power,
                 highs, lows, sizes, places, to, wrong, there.shape[1], scale.group, scale.heads,
-                stretch, float(horizon or 1.0), BESIDE=horizon is not None, FIRST=to is begins, V=width,
-                **_sizes(D, C), T=step, num_warps=WARPS,
+                stretch, float(horizon or 1.0), BESIDE=horizon is not None, FIRST=to is begins,
+                V=width, **_sizes(D, C), T=step, num_warps=WARPS,
             )  # fmt: skip
     beside = None if horizon is None else places
     table = Table(highs, lows, sizes, beside, power, present, ends, lengths, starts, begins)
