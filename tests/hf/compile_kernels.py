@@ -53,7 +53,7 @@ def main():
     for H, T in ((32, 64), (64, 32)):
         tile = {"H": H, "W": H, "C": 2 * H, "X": 2 * H}
         words = {"BESIDE": True, "FIRST": True, "V": 4 * H, **tile, "T": T}
-        types = [*"bbwww", "*i8", *"ppppwhhppqwIFF"]
+        types = [*"bbwww", "*i8", *"ppppwhhppqwIIIFF"]
         found[f"feature {H}"] = build(feature, types, words, {"num_warps": 4})[0]
         types = [*"bbwww", "*i8", *"pppIF"]
         found[f"survey {H}"] = build(survey, types, {"SUMS": True, **tile, "T": 16, "S": 512}, {})[

@@ -80,6 +80,18 @@ def test_a_metric_calibrated_on_the_context_gives_the_same_slots(tiny, text):
     assert given.summary().metric == 0
 
 
+def test_a_metric_is_held_once_for_all_sequences(tiny, text, metric):
+    # Not public: what a batch allocates cannot be seen from outside.
+    scale = metric.scales([0, 1, 2], 128, torch.device("cpu"))
+    assert scale.factor.untyped_storage().data_ptr() == metric.factors.untyped_storage().data_ptr()
+    batch = torch.cat((text, text.flip(1)))
+    cache, alone = (distinct_cache(tiny, 1.0, metric=metric) for _ in range(2))
+    tiny(batch, past_key_values=cache)
+    tiny(batch[1:], past_key_values=alone)
+    for a, b in zip(cache.layers, alone.layers, strict=True):
+        assert torch.equal(a.slots.lengths[1:], b.slots.lengths)
+
+
 def test_a_metric_survives_its_file(tmp_path, tiny, text, metric):
     metric.save(tmp_path / "metric.safetensors")
     again = Metric.load(tmp_path / "metric.safetensors")

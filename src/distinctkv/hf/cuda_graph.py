@@ -38,19 +38,11 @@ class Recorder:
 
     def __init__(self, model: nn.Module) -> None:
         self.modules = list(model.modules())
-        self.places: list[int] = []
         self.keeper: torch.cuda.CUDAGraph | None = None
         self.stream: torch.cuda.Stream | None = None
         self.able, self.watched = True, False
         self.others: list[warnings.WarningMessage] = []
         self.news = ""  # why there is no graph, to be told when the step is over
-
-    def moved(self) -> bool:
-        """Whether a weight is no longer where the graph looks for it."""
-        return self.places != self._where()
-
-    def _where(self) -> list[int]:
-        return [weight.data_ptr() for weight in self._weights()]
 
     def _weights(self) -> Iterator[Tensor]:
         """Parameters and buffers as they are now."""
@@ -103,7 +95,7 @@ class Recorder:
 
         Each replay gives the same tensors, with new numbers in them.
         """
-        self.places, device = self._where(), self._device()
+        device = self._device()
         if not self.able or device.type != "cuda":
             return run
         with torch.cuda.device(device):
@@ -305,8 +297,9 @@ def captured(model: PreTrainedModel) -> Iterator[None]:
     runs kernel by kernel, the second is recorded, and those that follow are replayed. The kernels
     are those of a plain step, over a window with room, so that logits agree to rounding. All other
     passes, and those with another cache or on another device, go to the model as ever. Its
-    ``forward`` is ours meanwhile: leave its modules as they are. While there are hooks on them
-    steps run kernel by kernel.
+    ``forward`` is ours meanwhile. Weights and hooks are looked at when a graph is recorded, after
+    each merge: a weight that is moved or a hook that is added in between is not noticed before the
+    next merge. With hooks, steps run kernel by kernel.
     """
     Anatomy.of(model)  # or an error that says why not
     mine = model.forward = Capturing(model)
@@ -369,11 +362,10 @@ class Capturing:
         cache.cut = True
         if not steps.ran:  # the first builds kernels
             out = self.recorder.watch(steps.run)
-        elif self.recorder.hooked():
-            out = steps.run()
         else:
-            if self.replay is None or self.recorder.moved():
-                self.replay = self.recorder.record(steps.run)
+            if self.replay is None:  # weights and hooks are looked at here only
+                hooked = self.recorder.hooked()
+                self.replay = steps.run if hooked else self.recorder.record(steps.run)
             out = self.replay()
         self.known = None
         steps.close(step.positions)

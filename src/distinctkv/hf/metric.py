@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from math import isqrt, nan
 from typing import TYPE_CHECKING, Any, Self
@@ -49,8 +49,17 @@ ROUNDED, STEP = 2.0**-7, 2.0**-24
 class Scale:
     """The metric of one layer: a factor of M for the keys, a size for the values."""
 
-    factor: Tensor  # (H, D, D), or with heads of several streams and layers
-    size: Tensor  # (H,)
+    factor: Tensor  # (P, D, D)
+    size: Tensor  # (P,)
+    # Head n has row ``n // group * heads + n % heads``: sequences of a batch may share one row.
+    group: int = 1
+    heads: int = 1
+
+    @property
+    def sizes(self) -> Tensor:
+        """The size of each head, (N,)."""
+        each = self.size.view(-1, 1, self.heads).expand(-1, self.group // self.heads, -1)
+        return each.reshape(-1)
 
     def features(self, keys: Tensor, values: Tensor, places: Tensor | None = None) -> Tensor:
         """Features (H, L, D + C) of keys before rotation and of values.
@@ -59,8 +68,15 @@ class Scale:
         """
         D, both = keys.shape[-1], keys.shape[-1] + values.shape[-1]
         made = keys.new_empty(*keys.shape[:2], both + (places is not None))
-        torch.bmm(keys, self.factor, out=made[..., :D])
-        torch.div(values, self.size[:, None, None], out=made[..., D:both])
+        if self.group == 1:
+            torch.bmm(keys, self.factor, out=made[..., :D])
+        else:  # a product for each sequence: a broadcast factor would be copied for each
+            B, H, L = self.group // self.heads, self.heads, keys.shape[1]
+            own, out = keys.view(-1, B, H, L, D), made.view(-1, B, H, L, made.shape[-1])
+            for b in range(B):
+                found = torch.bmm(own[:, b].flatten(0, 1), self.factor)
+                out[:, b, ..., :D] = found.view(-1, H, L, D)
+        torch.div(values, self.sizes[:, None, None], out=made[..., D:both])
         if places is not None:
             made[..., both] = places
         return made
@@ -146,6 +162,7 @@ class Metric:
     factors: Tensor  # (N, H, D, D)
     sizes: Tensor  # (N, H)
     identity: dict[str, Any]
+    _copies: dict[torch.device, tuple[Tensor, Tensor]] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, moments: list[Moments], anatomy: Anatomy) -> Self:
@@ -162,13 +179,21 @@ class Metric:
         return f"Metric({N} layers, {H} key-value heads of {D}, {self.factors.nbytes:,} bytes)"
 
     def scales(self, layers: list[int], batch: int, device: torch.device) -> Scale:
-        """The metric of some layers for as many streams each, as `Moments.scales` gives it."""
-        factors, sizes = self.factors[layers].to(device), self.sizes[layers].to(device)
-        factors = factors[:, None].expand(-1, batch, -1, -1, -1)
-        return Scale(
-            factors.reshape(-1, *factors.shape[3:]),
-            sizes[:, None].expand(-1, batch, -1).reshape(-1),
-        )
+        """The metric of some layers, one row for all sequences of the batch.
+
+        ``layers`` are equally spaced, so that their factors are a view.
+        """
+        step = layers[1] - layers[0] if len(layers) > 1 else 1
+        rows = slice(layers[0], layers[-1] + 1, step)
+        factors, sizes = self.on(device)
+        H = sizes.shape[1]
+        return Scale(factors[rows].flatten(0, 1), sizes[rows].flatten(), batch * H, H)
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Factors and sizes on a device, copied there once."""
+        if device not in self._copies:
+            self._copies[device] = self.factors.to(device), self.sizes.to(device)
+        return self._copies[device]
 
     def check(self, anatomy: Anatomy) -> None:
         """Refuse a metric of another model."""

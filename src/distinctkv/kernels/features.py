@@ -119,7 +119,7 @@ def survey(
 
 
 @triton.jit(
-    do_not_specialize=["L"],
+    do_not_specialize=["L", "group", "heads"],
     do_not_specialize_on_alignment=["positions", "bounds", "ends", "there", "wrong"],
 )
 def feature(
@@ -131,8 +131,8 @@ def feature(
     there,
     turns,
     means,  # (N, F)
-    factors,  # (N, D, D)
-    spans,  # (N,): of the values
+    factors,  # (P, D, D): head n has row n // group * heads + n % heads
+    spans,  # (P,): of the values
     powers,  # (N,): of two, to multiply by
     highs,  # rows of V float16
     lows,
@@ -141,6 +141,8 @@ def feature(
     starts,  # (N,): the row of the first of each head
     wrong,  # (1,) int32: becomes 1 if something is not finite
     L,
+    group,
+    heads,
     stretch,
     horizon,
     BESIDE: tl.constexpr,
@@ -173,7 +175,8 @@ def feature(
         mine = (begin + at).to(tl.int64)[:, None] * C + x[None, :]
         value = tl.load(values + mine, mask=used[:, None] & (x < C)[None, :], other=0.0)
         value = value.to(tl.float32) - tl.load(mean + D + x, mask=x < C, other=0.0)[None, :]
-        value = tl.where(used[:, None], value / tl.load(spans + head), 0.0) * scale
+        own = head // group * heads + head % heads
+        value = tl.where(used[:, None], value / tl.load(spans + own), 0.0) * scale
         high, low = halves(value)
         cell = to[:, None] * V + D + x[None, :]
         inside = known[:, None] & (x < C)[None, :]
@@ -182,7 +185,7 @@ def feature(
         size = tl.sum(value * value, 1)
         q = tl.arange(0, 2 * W)
         inside = (d < H)[:, None] & (q < D)[None, :]
-        factor = factors + head * D * D + d[:, None] * D + q[None, :]
+        factor = factors + own * D * D + d[:, None] * D + q[None, :]
         upper = tl.load(factor, mask=inside, other=0.0)
         lower = tl.load(factor + H * D, mask=inside, other=0.0)
         made = tl.dot(one, upper, input_precision="tf32x3")
@@ -634,9 +637,9 @@ def tabulate(
             feature[(triton.cdiv(there.shape[1], step), N)](
                 rows.keys, rows.values, rows.positions, rows.bounds(), end,
                 there.contiguous().view(torch.int8), turns, means, scale.factor, scale.size, power,
-                highs, lows, sizes, places, to, wrong, there.shape[1], stretch,
-                float(horizon or 1.0), BESIDE=horizon is not None, FIRST=to is begins, V=width,
-                **_sizes(D, C), T=step, num_warps=WARPS,
+                highs, lows, sizes, places, to, wrong, there.shape[1], scale.group, scale.heads,
+                stretch, float(horizon or 1.0), BESIDE=horizon is not None, FIRST=to is begins,
+                V=width, **_sizes(D, C), T=step, num_warps=WARPS,
             )  # fmt: skip
     beside = None if horizon is None else places
     table = Table(highs, lows, sizes, beside, power, present, ends, lengths, starts, begins)
@@ -663,8 +666,9 @@ def _centre(parts, read, scale, turns, stretch):
         tops.append(most.amax(0))
     longest = torch.stack(tops).amax(0).sqrt()
     wide = torch.linalg.vector_norm(scale.factor, dim=1).amax(1)
+    wide = wide.view(-1, 1, scale.heads).expand(-1, scale.group // scale.heads, -1).reshape(-1)
     # Less a mean that is no longer, a row is at most twice as long.
-    bound = 2 * torch.maximum(longest[:, 0] * wide, longest[:, 1] / scale.size)
+    bound = 2 * torch.maximum(longest[:, 0] * wide, longest[:, 1] / scale.sizes)
     power = torch.where(bound > 0, TOP - torch.frexp(bound).exponent, 0).clamp(-60, 60)
     return means, power.int()
 
