@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from torch.nn import functional as fn
 from distinctkv.nn.ssm import DiagonalSSM
 from distinctkv.rule import Floats
 
-from ..data import RecallTask
+if TYPE_CHECKING:
+    from ..data import RecallTask
 
 STATES = 32  # complex numbers of each channel
 STEPS, STREAMS, RATE = 150, 8, 3e-3
