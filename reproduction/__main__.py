@@ -16,7 +16,8 @@ from distinctkv.extras import install
 from . import studies
 from .data import DataDamaged
 from .result import Result
-from .studies import runner, smoke
+from .studies import runner
+from .studies.smoke import N_SEEDS
 
 FOLDER = click.Path(file_okay=False, writable=True, path_type=Path)
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -95,8 +96,8 @@ def command(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.BadParameter(f"cannot write there: {error}", param_hint="--out") from error
-    scale = smoke.SMOKE if smoke_run else runner.FULL if full else runner.QUICK
-    seeds = smoke.N_SEEDS if smoke_run else seeds
+    scale = runner.SMOKE if smoke_run else runner.FULL if full else runner.QUICK
+    seeds = N_SEEDS if smoke_run else seeds
     finished, stopped = _measure(names, range(seeds), scale, folder, again)
     results = [result for result in runner.read_results(folder) if result.study in finished]
     if results:
@@ -133,9 +134,6 @@ def _measure(
         for name in names:
             if not again and runner.find_result(name, seeds, scale, folder):
                 click.echo(f"{name}: found in {folder}, not run again (--again does)")
-            elif scale is smoke.SMOKE:
-                with smoke.smaller(name):
-                    _run(name, seeds, scale, folder)
             else:
                 screen.print(tables(_run(name, seeds, scale, folder)))
             finished.append(name)

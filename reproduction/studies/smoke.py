@@ -11,11 +11,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from .. import claims
 from . import load
-from .runner import Scale
 
-SMOKE = Scale(claims.SMOKE, 0.001)
 N_SEEDS = 2
 # Constants of the studies that train, and what they are in a smoke run.
 STEPS = 2

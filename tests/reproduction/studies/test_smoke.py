@@ -16,10 +16,10 @@ DATA = (*(name for name in NAMES if name != "loghub"), "loghub/HDFS", "loghub/BG
 @pytest.mark.parametrize("name", studies.NAMES)
 def test_a_study_runs_and_has_a_number_for_each_of_its_claims(name, seed, tmp_path):
     """Judging a result raises an error where a claim has no number."""
-    with streams(tmp_path, *DATA), smoke.smaller(name):
+    with streams(tmp_path, *DATA):
         seeds = range(seed, seed + smoke.N_SEEDS)
-        result = runner.run_study(name, seeds, smoke.SMOKE, tmp_path / "out", runner.silent)
-        assert runner.find_result(name, seeds, smoke.SMOKE, tmp_path / "out") == result
+        result = runner.run_study(name, seeds, runner.SMOKE, tmp_path, runner.silent)
+        assert runner.read_result(name, tmp_path) == result
     tables = claims_for(name).values()
     assert len(result.claims) == sum(len(row) for table in tables for row in table.values())
     assert {claim.verdict for claim in result.claims} <= {"not measured"}
