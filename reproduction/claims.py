@@ -14,6 +14,7 @@ from .result import Bound, Claim, Kind, Measure, Result, Row, Source, Verdict
 
 # The largest spread that the paper prints, of a part of one; of a larger number, this part of it.
 LARGEST_SPREAD = 0.03
+SMOKE = "smoke"  # the scale at which a study only shows that it runs
 MOST_SEEDS = 10  # as many as the paper's; a claim that these leave open stays inconclusive
 
 
@@ -78,8 +79,13 @@ def unmeasured(study: str) -> tuple[Claim, ...]:
 
 
 def attach(result: Result) -> Result:
-    """The result with every claim on its study judged, or marked as not measured."""
-    judged = check(result.study, result.rows) if result.rows else unmeasured(result.study)
+    """The result with every claim on its study judged, or marked as not measured.
+
+    The numbers of a smoke run must be there, and are not judged.
+    """
+    judged = check(result.study, result.rows) if result.rows else ()
+    if not judged or result.settings.get("scale") == SMOKE:
+        judged = unmeasured(result.study)
     return replace(result, claims=judged)
 
 
@@ -172,13 +178,14 @@ def _limits(ours: Measure, wording: Wording) -> tuple[float, float]:
 def seeds_wanted(result: Result, most: int = MOST_SEEDS) -> int:
     """How many seeds, up to ``most``, would settle the inconclusive claims if their means stay.
 
-    0 if every claim has a verdict, or if so many seeds would settle none of the others.
+    Only independent claims are worth the time. 0 if each of them has a verdict, or if so many seeds
+    would settle none of the others.
     """
     lines = _lines(result.study, claims_for(result.study))
     wanted = (
         _seeds_to_settle(claim, lines[claim.id], most)
         for claim in result.claims
-        if claim.verdict == "inconclusive"
+        if claim.verdict == "inconclusive" and claim.independent
     )
     return max(wanted, default=0)
 

@@ -19,6 +19,7 @@ import hashlib
 import platform
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
@@ -36,6 +37,7 @@ from .. import claims
 from ..data import DataDamaged, data_sets, loghub
 from ..result import Result, Row, Series, Setting
 from . import NAMES, Progress, load
+from .smoke import smaller
 
 SEEDS, FEW_SEEDS = 5, 3  # of a study that trains, as the paper; of added rows in a quick run
 ROOTS = {"distinctkv": Path(distinctkv.__file__).parent, "reproduction": Path(__file__).parents[1]}
@@ -68,6 +70,7 @@ class Scale:
 
 FULL = Scale("full", 1.0)
 QUICK = Scale("quick", 0.2)
+SMOKE = Scale(claims.SMOKE, 0.001)
 
 
 def silent(done: int, total: int) -> None:
@@ -82,11 +85,12 @@ def run_study(
 ) -> Result:
     """Run a study and write its result to ``folder``, atomically.
 
-    Where claims are inconclusive the study runs once more, with as many of the seeds as would
-    settle them.
+    Where independent claims are inconclusive the study runs once more, with as many of the seeds as
+    would settle them.
     """
     versions(name)  # of the code as it is now, not as it may be after hours
-    result = load(name).run(seeds, scale, progress)
+    with smaller(name) if scale == SMOKE else nullcontext():
+        result = load(name).run(seeds, scale, progress)
     if wanted := claims.seeds_wanted(result, most=len(seeds)):
         result = load(name).run(seeds, replace(scale, seeds=wanted), progress)
     folder.mkdir(parents=True, exist_ok=True)
