@@ -17,6 +17,7 @@ from . import studies
 from .data import DataDamaged
 from .result import Result
 from .studies import runner
+from .studies.smoke import N_SEEDS
 
 FOLDER = click.Path(file_okay=False, writable=True, path_type=Path)
 FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -44,6 +45,9 @@ def _named(context: click.Context, option: click.Parameter, only: tuple[str, ...
     help="Run these studies (repeatable).",
 )
 @click.option("--full/--quick", default=False, help="The paper's size, or a fifth of it (default).")
+@click.option(
+    "--smoke", "smoke_run", is_flag=True, help="Seconds, to see that it runs; judges no claim."
+)
 @click.option("--out", type=FOLDER, default=Path("out"), show_default=True, metavar="DIR")
 @click.option(
     "--seeds",
@@ -61,6 +65,7 @@ def _named(context: click.Context, option: click.Parameter, only: tuple[str, ...
 def command(
     names: list[str],
     full: bool,
+    smoke_run: bool,
     out: Path,
     seeds: int,
     listing: bool,
@@ -83,7 +88,7 @@ def command(
         for name in studies.NAMES:
             click.echo(f"{name:{max(map(len, studies.NAMES))}} {studies.load(name).TITLE}")
         return
-    folder = out / "full" if full else out
+    folder = out / "smoke" if smoke_run else out / "full" if full else out
     if figure and not (figure.resolve().parent == folder.resolve() or figure.parent.is_dir()):
         raise click.BadParameter(f"there is no folder {figure.parent}", param_hint="--figure")
     require_report()
@@ -91,7 +96,8 @@ def command(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.BadParameter(f"cannot write there: {error}", param_hint="--out") from error
-    scale = runner.FULL if full else runner.QUICK
+    scale = runner.SMOKE if smoke_run else runner.FULL if full else runner.QUICK
+    seeds = N_SEEDS if smoke_run else seeds
     finished, stopped = _measure(names, range(seeds), scale, folder, again)
     results = [result for result in runner.read_results(folder) if result.study in finished]
     if results:

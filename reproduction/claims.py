@@ -14,6 +14,7 @@ from .result import Bound, Claim, Kind, Measure, Result, Row, Source, Verdict
 
 # The largest spread that the paper prints, of a part of one; of a larger number, this part of it.
 LARGEST_SPREAD = 0.03
+SMOKE = "smoke"  # the scale at which a study only shows that it runs
 MOST_SEEDS = 10  # as many as the paper's; a claim that these leave open stays inconclusive
 
 
@@ -78,8 +79,13 @@ def unmeasured(study: str) -> tuple[Claim, ...]:
 
 
 def attach(result: Result) -> Result:
-    """The result with every claim on its study judged, or marked as not measured."""
-    judged = check(result.study, result.rows) if result.rows else unmeasured(result.study)
+    """The result with every claim on its study judged, or marked as not measured.
+
+    The numbers of a smoke run must be there, and are not judged.
+    """
+    judged = check(result.study, result.rows) if result.rows else ()
+    if not judged or result.settings.get("scale") == SMOKE:
+        judged = unmeasured(result.study)
     return replace(result, claims=judged)
 
 

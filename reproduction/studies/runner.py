@@ -18,6 +18,7 @@ import ast
 import hashlib
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -33,6 +34,7 @@ from .. import claims
 from ..data import data_sets, loghub
 from ..result import Result, Row, Series, Setting
 from . import NAMES, Progress, load
+from .smoke import smaller
 
 SEEDS = 5  # of a study that trains, as the paper; at least 3 in a quick run
 ROOTS = {"distinctkv": Path(distinctkv.__file__).parent, "reproduction": Path(__file__).parents[1]}
@@ -65,6 +67,7 @@ class Scale:
 
 FULL = Scale("full", 1.0)
 QUICK = Scale("quick", 0.2)
+SMOKE = Scale(claims.SMOKE, 0.001)
 
 
 def silent(done: int, total: int) -> None:
@@ -83,7 +86,8 @@ def run_study(
     settle them.
     """
     versions(name)  # of the code as it is now, not as it may be after hours
-    result = load(name).run(seeds, scale, progress)
+    with smaller(name) if scale == SMOKE else nullcontext():
+        result = load(name).run(seeds, scale, progress)
     if wanted := claims.seeds_wanted(result, most=len(seeds)):
         result = load(name).run(seeds, replace(scale, seeds=wanted), progress)
     folder.mkdir(parents=True, exist_ok=True)
