@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from math import inf
 from typing import Any
 
 import matplotlib as mpl
@@ -148,7 +149,8 @@ class Lines:
         ends.sort(key=lambda end: end[0][1], reverse=True)
         labels = [textwrap.fill(curve.label, 17) for _, curve in ends]
         gap = _text_height(axes, max((label.count("\n") + 1 for label in labels), default=1))
-        heights = spaced([y for (_, y), _ in ends], gap)
+        top = 1 + (_text_height(axes) - gap) / 2  # below the label of the axis
+        heights = spaced([y for (_, y), _ in ends], gap, top)
         for (end, curve), label, height in zip(ends, labels, heights, strict=True):
             tie = {"arrowstyle": "-", "color": COLOURS[curve.colour], "linewidth": 0.7}
             tie |= {"shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
@@ -321,20 +323,25 @@ def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
     return float(fx), float(np.clip(fy, 0, 1))
 
 
-def spaced(heights: Sequence[float], gap: float) -> list[float]:
+def spaced(heights: Sequence[float], gap: float, top: float = inf) -> list[float]:
     """Heights moved as little as keeps them ``gap`` apart; falling order is given and kept.
 
-    Those that meet are spread about their middle.
+    Those that meet are spread about their middle, but none is above ``top``.
 
-    >>> spaced([1.0, 0.98, 0.5], gap=0.1)
-    [1.04, 0.94, 0.5]
+    >>> spaced([1.0, 0.98, 0.5], gap=0.1), spaced([1.0, 0.98, 0.5], gap=0.1, top=1.0)
+    ([1.04, 0.94, 0.5], [1.0, 0.9, 0.5])
     """
     groups: list[list[float]] = []  # the heights that one block wants
     for height in heights:
         groups.append([height])
         while len(groups) > 1 and _top(groups[-1], gap) > _bottom(groups[-2], gap) - gap:
             groups[-2:] = [groups[-2] + groups[-1]]
-    return [round(_top(group, gap) - i * gap, 9) for group in groups for i in range(len(group))]
+    placed = []
+    for group in groups:
+        for i in range(len(group)):
+            placed.append(round(min(_top(group, gap) - i * gap, top), 9))
+            top = placed[-1] - gap
+    return placed
 
 
 def _top(group: Sequence[float], gap: float) -> float:

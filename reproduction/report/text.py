@@ -183,7 +183,8 @@ def summary(results: Sequence[Result], template: str | None = None) -> list[tupl
         try:
             said = _Lookup(values).format(" ".join(text.split()))
             verdicts: Counter[Verdict] = Counter(claim.verdict for claim in found)
-            lines.append((next(verdict for verdict in MARKS if verdicts[verdict]), said))
+            worst = [verdict for verdict in MARKS if verdicts[verdict]]
+            lines.append((worst[0] if worst else "not measured", said))
         except KeyError:
             lines.append(("not measured", f"[{titles[study]}](#study-{study}): data missing."))
     return lines
