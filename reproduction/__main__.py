@@ -164,9 +164,7 @@ def _publish(results: Sequence[Result], folder: Path, figure: Path | None) -> No
                 f"≠ {claim.id} differs: paper {text.claimed(claim)}, measured {measured}, "
                 f"tolerance {text.quantity(claim.tolerance)}"
             )
-    for line in text.tally_lines(results):
-        click.echo(f"{line[0].upper()}{line[1:]}.")
-    click.echo(f"Report: {folder / 'report.html'}")
+    click.echo("\n".join([*text.tally_lines(results), f"Report: {folder / 'report.html'}"]))
     if figure:
         drawn = figures.write_story(results, figure)
         click.echo(f"Figure: {figure}" if drawn else "No figure: none of these studies has one")

@@ -342,7 +342,7 @@ FIGURES: Mapping[str, tuple[Lines | Dots, str]] = {
             rows("gates"),
             (
                 Mark("before", "before training", "s2", filled=False, size=6, spread=False),
-                Mark("recall", "after training", "s1"),
+                Mark("recall", "after training"),
             ),
             ALONG,
             stem="joined",

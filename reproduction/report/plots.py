@@ -57,7 +57,7 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 WIDTH = 4.9  # inches: as many points as a phone has pixels, so text keeps its size there
-LABEL = 21  # characters of a row's name on a line
+LABEL = 23  # characters of a row's name on a line
 Pairs = Callable[[Result], Iterable[tuple[float, float]]]
 
 
@@ -136,10 +136,10 @@ class Lines:
             axes.axhline(level, linestyle=":", color=COLOURS[MUTED], linewidth=2)
         for curve in curves:
             self._curve(axes, curve)
+        _rings(axes, self.rings(result))
         self.x.apply(axes, "x")
         self.y.apply(axes, "y")
         axes.grid(visible=True, axis="y")
-        _rings(axes, self.rings(result))
         edge = axes.get_xlim()[1]
         self._name(axes, [*curves, *(Curve(name, MUTED, (edge,), (y,)) for name, y in levels)])
 
@@ -147,7 +147,7 @@ class Lines:
         """Labels beyond the right edge, moved apart where they would meet, each tied to its end."""
         ends = [(_fraction(axes, one.x[-1], one.y[-1]), one) for one in curves if one.label]
         ends.sort(key=lambda end: end[0][1], reverse=True)
-        labels = [textwrap.fill(curve.label, 17) for _, curve in ends]
+        labels = [textwrap.fill(curve.label, 20) for _, curve in ends]
         gap = _text_height(axes, max((label.count("\n") + 1 for label in labels), default=1))
         top = 1 + (_text_height(axes) - gap) / 2  # below the label of the axis
         heights = spaced([y for (_, y), _ in ends], gap, top)
@@ -311,7 +311,7 @@ class Dots:
 
 def _rings(axes: Axes, places: Iterable[tuple[float, float]]) -> None:
     for x, y in places:
-        axes.plot(x, y, "o", ms=11, mfc="none", mec=COLOURS["ink"], zorder=4, clip_on=False)
+        axes.plot(x, y, "o", ms=11, mfc="none", mec=COLOURS["ink"], zorder=4)
 
 
 # Labels
