@@ -178,13 +178,14 @@ def _limits(ours: Measure, wording: Wording) -> tuple[float, float]:
 def seeds_wanted(result: Result, most: int = MOST_SEEDS) -> int:
     """How many seeds, up to ``most``, would settle the inconclusive claims if their means stay.
 
-    0 if every claim has a verdict, or if so many seeds would settle none of the others.
+    Only independent claims are worth the time. 0 if each of them has a verdict, or if so many seeds
+    would settle none of the others.
     """
     lines = _lines(result.study, claims_for(result.study))
     wanted = (
         _seeds_to_settle(claim, lines[claim.id], most)
         for claim in result.claims
-        if claim.verdict == "inconclusive"
+        if claim.verdict == "inconclusive" and claim.independent
     )
     return max(wanted, default=0)
 

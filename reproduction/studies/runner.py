@@ -82,8 +82,8 @@ def run_study(
 ) -> Result:
     """Run a study and write its result to ``folder``, atomically.
 
-    Where claims are inconclusive the study runs once more, with as many of the seeds as would
-    settle them.
+    Where independent claims are inconclusive the study runs once more, with as many of the seeds as
+    would settle them.
     """
     versions(name)  # of the code as it is now, not as it may be after hours
     with smaller(name) if scale == SMOKE else nullcontext():

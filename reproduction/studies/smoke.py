@@ -14,11 +14,11 @@ from typing import Any
 from . import load
 
 N_SEEDS = 2
-# Constants of the studies that train, and what they are in a smoke run.
-STEPS = 2
+STEPS = 2  # of every training
+# Other constants of the studies that train, and what they are in a smoke run.
 SMALLER: Mapping[str, Mapping[str, Any]] = {
-    "gates": {"STEPS": STEPS, "RECIPE_STEPS": STEPS, "TEST_STREAMS": 2, "STREAMS": 1},
-    "hybrid": {"STEPS": STEPS, "TEST_STREAMS": 8, "STREAMS": 2},
+    "gates": {"TEST_STREAMS": 2, "STREAMS": 1},
+    "hybrid": {"TEST_STREAMS": 8, "STREAMS": 2},
     "five_models": {"STREAMS": 2, "TEST_BATCHES": 1},
 }
 
@@ -27,7 +27,8 @@ SMALLER: Mapping[str, Mapping[str, Any]] = {
 def smaller(name: str) -> Iterator[None]:
     """The study with its constants as in a smoke run."""
     study = load(name)
-    changed = {**SMALLER.get(name, {}), **_sizes(name)}
+    steps = {constant: STEPS for constant in vars(study) if constant.endswith("STEPS")}
+    changed = {**steps, **SMALLER.get(name, {}), **_sizes(name)}
     before = {constant: getattr(study, constant) for constant in changed}
     try:
         for constant, value in changed.items():

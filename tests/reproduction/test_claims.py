@@ -228,6 +228,12 @@ def test_more_seeds_are_wanted_where_they_would_settle_a_claim(result, mean, sd,
         assert result(mean, sd, wanted - 1).claims[0].verdict == "inconclusive"
 
 
+def test_no_seeds_are_spent_on_claims_that_do_not_count(result):
+    made = result(0.91, 0.01, 3)
+    searched = tuple(replace(claim, kind="searched") for claim in made.claims)
+    assert claims.seeds_wanted(replace(made, claims=searched)) == 0
+
+
 def test_the_tally_counts_kinds_apart(result):
     (claim,) = result(0.90, 0.0, 3).claims
     every = tuple(replace(claim, kind=kind) for kind in KINDS)

@@ -1,10 +1,12 @@
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 from reproduction import claims, studies
 from reproduction.data import NAMES
+from reproduction.result import Measure, Result, Row
 from reproduction.studies import load, runner
 from reproduction.studies.runner import FULL, QUICK, Scale, missing_data, silent, sources
 from tests.reproduction.studies.small_streams import nowhere, streams, write_log
@@ -223,3 +225,46 @@ def test_an_unknown_stream_is_refused():
 def test_every_claim_on_a_trained_study_passes(name, scale):
     result = load(name).run(range(10), scale)
     assert [claim.id for claim in result.claims if claim.unexplained] == []
+
+
+# Inconclusive claims
+
+
+@pytest.fixture
+def study_of_few_seeds(monkeypatch):
+    """In place of ``recall``: .91, varying by .01, from three seeds or as many as are asked for."""
+    used = []
+
+    def run(seeds, scale, progress):
+        n = max(3, scale.seeds)
+        used.append(n)
+        row = Row("dp", "", {"recall": Measure(0.91, 0.01, n)}, "", "cache")
+        made = Result("recall", "", "", (), (row,), settings(scale), tuple(seeds)[:n])
+        return runner.finish(made, 0.0)
+
+    def settings(scale):
+        return {"scale": scale.name, "seeds_used": max(3, scale.seeds)}
+
+    monkeypatch.setattr(runner, "load", lambda _: SimpleNamespace(run=run, settings=settings))
+    return used
+
+
+@pytest.mark.parametrize(
+    ("paper", "n_seeds", "used"),
+    [
+        (0.91, 10, [3, 4]),  # it holds with four
+        (0.92, 10, [3, 7]),
+        (0.92, 4, [3]),  # four settle nothing
+        (0.93, 10, [3]),  # on the edge: no number of seeds does
+        (0.50, 10, [3]),  # it differs
+    ],
+)
+def test_inconclusive_claims_take_as_many_seeds_as_settle_them(
+    study_of_few_seeds, monkeypatch, tmp_path, paper, n_seeds, used
+):
+    wording = {"table": {"dp": {"recall": {"paper": paper, "tolerance": 0.02}}}}
+    monkeypatch.setattr(claims, "claims_for", lambda study: wording)
+    made = runner.run_study("recall", range(n_seeds), QUICK, tmp_path, silent)
+    assert study_of_few_seeds == used
+    assert (made.claims[0].verdict == "inconclusive") == (paper == 0.93 or n_seeds == 4)
+    assert runner.find_result("recall", range(n_seeds), QUICK, tmp_path) == made
