@@ -150,7 +150,7 @@ class Lines:
         labels = [textwrap.fill(curve.label, 20) for _, curve in ends]
         gap = _text_height(axes, max((label.count("\n") + 1 for label in labels), default=1))
         top = 1 + (_text_height(axes) - gap) / 2  # below the label of the axis
-        heights = spaced([y for (_, y), _ in ends], gap, top)
+        heights = spaced([y for (_, y), _ in ends], gap, top, bottom=0)
         for (end, curve), label, height in zip(ends, labels, heights, strict=True):
             tie = {"arrowstyle": "-", "color": COLOURS[curve.colour], "linewidth": 0.7}
             tie |= {"shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
@@ -323,10 +323,12 @@ def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
     return float(fx), float(np.clip(fy, 0, 1))
 
 
-def spaced(heights: Sequence[float], gap: float, top: float = inf) -> list[float]:
+def spaced(
+    heights: Sequence[float], gap: float, top: float = inf, bottom: float = -inf
+) -> list[float]:
     """Heights moved as little as keeps them ``gap`` apart; falling order is given and kept.
 
-    Those that meet are spread about their middle, but none is above ``top``.
+    Those that meet are spread about their middle, but between ``bottom`` and ``top``.
 
     >>> spaced([1.0, 0.98, 0.5], gap=0.1), spaced([1.0, 0.98, 0.5], gap=0.1, top=1.0)
     ([1.04, 0.94, 0.5], [1.0, 0.9, 0.5])
@@ -336,11 +338,13 @@ def spaced(heights: Sequence[float], gap: float, top: float = inf) -> list[float
         groups.append([height])
         while len(groups) > 1 and _top(groups[-1], gap) > _bottom(groups[-2], gap) - gap:
             groups[-2:] = [groups[-2] + groups[-1]]
-    placed = []
-    for group in groups:
-        for i in range(len(group)):
-            placed.append(round(min(_top(group, gap) - i * gap, top), 9))
-            top = placed[-1] - gap
+    placed = [_top(group, gap) - i * gap for group in groups for i in range(len(group))]
+    for i in range(len(placed)):
+        placed[i] = min(placed[i], top)
+        top = placed[i] - gap
+    for i in reversed(range(len(placed))):
+        placed[i] = round(max(placed[i], bottom), 9)
+        bottom = placed[i] + gap
     return placed
 
 
