@@ -68,7 +68,7 @@ def _named(context: click.Context, option: click.Parameter, only: tuple[str, ...
 @click.option("--list", "listing", is_flag=True, help="List the studies and stop.")
 @click.option("--again", is_flag=True, help="Run studies again whose results are in the folder.")
 @click.option(
-    "--figure", type=FILE, metavar="PATH", help="Also write the first figure as an SVG file."
+    "--figure", type=FILE, metavar="PATH", help="Also write the picture of study recall as SVG."
 )
 @standard_output()
 def command(
@@ -260,12 +260,10 @@ def _publish(results: Sequence[Result], folder: Path, figure: Path | None) -> No
                 f"≠ {claim.id} differs: paper {text.claimed(claim)}, measured {measured}, "
                 f"tolerance {text.quantity(claim.tolerance)}"
             )
-    for line in text.tally_lines(results):
-        click.echo(f"{line[0].upper()}{line[1:]}.")
-    click.echo(f"Report: {folder / 'report.html'}")
+    click.echo("\n".join([*text.tally_lines(results), f"Report: {folder / 'report.html'}"]))
     if figure:
         drawn = figures.write_story(results, figure)
-        click.echo(f"Figure: {figure}" if drawn else "No figure: none of these studies has one")
+        click.echo(f"Figure: {figure}" if drawn else "No figure: it is made of study recall")
 
 
 def _note_on_seeds(results: Sequence[Result], seeds: int, full: bool) -> None:

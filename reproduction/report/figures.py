@@ -342,7 +342,7 @@ FIGURES: Mapping[str, tuple[Lines | Dots, str]] = {
             rows("gates"),
             (
                 Mark("before", "before training", "s2", filled=False, size=6, spread=False),
-                Mark("recall", "after training", "s1"),
+                Mark("recall", "after training"),
             ),
             ALONG,
             stem="joined",
@@ -377,7 +377,7 @@ FIGURES: Mapping[str, tuple[Lines | Dots, str]] = {
         Lines(
             read_times,
             Axis("tokens in the stream", ticks=tuple(10.0**n for n in range(6)), log=10),
-            Axis("microseconds per query, in a batch", log=10),
+            Axis("microseconds per query in a batch", log=10),
         ),
         "Time of a query as the stream repeats its items: attention reads every token, the cache "
         "its slots. Medians over streams.",

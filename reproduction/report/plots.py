@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
+from math import inf
 from typing import Any
 
 import matplotlib as mpl
@@ -56,7 +57,7 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
 }
 WIDTH = 4.9  # inches: as many points as a phone has pixels, so text keeps its size there
-LABEL = 21  # characters of a row's name on a line
+LABEL = 23  # characters of a row's name on a line
 Pairs = Callable[[Result], Iterable[tuple[float, float]]]
 
 
@@ -121,25 +122,39 @@ class Lines:
     rings: Pairs = nothing
     levels: Callable[[Result], Iterable[tuple[str, float]]] = nothing  # dotted, across
     band: tuple[float, float] | None = None  # of x, behind the lines
-    height: float = 3.3
+
+    def height(self, result: Result) -> float:
+        """Inches."""
+        return 3.3
 
     def draw(self, axes: Axes, result: Result) -> None:
         """Paint the plot."""
+        curves, levels = self.curves(result), tuple(self.levels(result))
         if self.band:
             axes.axvspan(*self.band, color=COLOURS["grid"], alpha=0.6, linewidth=0)
-        levels = tuple(self.levels(result))
         for _, level in levels:
             axes.axhline(level, linestyle=":", color=COLOURS[MUTED], linewidth=2)
-        curves = self.curves(result)
         for curve in curves:
             self._curve(axes, curve)
+        _rings(axes, self.rings(result))
         self.x.apply(axes, "x")
         self.y.apply(axes, "y")
         axes.grid(visible=True, axis="y")
-        _rings(axes, self.rings(result))
-        ends = [(textwrap.fill(c.label, 17), c.x[-1], c.y[-1], c.colour) for c in curves if c.label]
         edge = axes.get_xlim()[1]
-        _name_right(axes, [*ends, *((label, edge, level, MUTED) for label, level in levels)])
+        self._name(axes, [*curves, *(Curve(name, MUTED, (edge,), (y,)) for name, y in levels)])
+
+    def _name(self, axes: Axes, curves: Sequence[Curve]) -> None:
+        """Labels beyond the right edge, moved apart where they would meet, each tied to its end."""
+        ends = [(_fraction(axes, one.x[-1], one.y[-1]), one) for one in curves if one.label]
+        ends.sort(key=lambda end: end[0][1], reverse=True)
+        labels = [textwrap.fill(curve.label, 20) for _, curve in ends]
+        gap = _text_height(axes, max((label.count("\n") + 1 for label in labels), default=1))
+        top = 1 + (_text_height(axes) - gap) / 2  # below the label of the axis
+        heights = spaced([y for (_, y), _ in ends], gap, top, bottom=0)
+        for (end, curve), label, height in zip(ends, labels, heights, strict=True):
+            tie = {"arrowstyle": "-", "color": COLOURS[curve.colour], "linewidth": 0.7}
+            tie |= {"shrinkA": 1, "shrinkB": 3, "relpos": (0, 0.5)}
+            _say(axes, label, end, curve.colour, {"xytext": (1.06, height), "arrowprops": tie})
 
     def _curve(self, axes: Axes, curve: Curve) -> None:
         """The line with the spread over seeds; ours is below, so that others stay visible."""
@@ -174,23 +189,19 @@ class Points(Lines):
 
     left: tuple[str, ...] = ()
 
-    def draw(self, axes: Axes, result: Result) -> None:
-        """Paint the plot."""
-        curves = self.curves(result)
+    def _name(self, axes: Axes, curves: Sequence[Curve]) -> None:
+        """Those of about one x are moved apart where they would meet."""
+        columns: dict[tuple[bool, int], list[tuple[float, float, Curve]]] = {}
         for curve in curves:
-            self._curve(axes, curve)
-        self.x.apply(axes, "x")
-        self.y.apply(axes, "y")
-        axes.grid(visible=True, axis="y")
-        _rings(axes, self.rings(result))
-        for left in (True, False):
-            columns: dict[int, list[Curve]] = {}
-            for curve in curves:
-                if (curve.label in self.left) == left:
-                    across = _fraction(axes, curve.x[0], curve.y[0])[0]
-                    columns.setdefault(round(20 * across), []).append(curve)
-            for column in columns.values():
-                _name_points(axes, column, left)
+            x, y = _fraction(axes, curve.x[0], curve.y[0])
+            columns.setdefault((curve.label in self.left, round(20 * x)), []).append((y, x, curve))
+        for (left, _), column in columns.items():
+            column.sort(key=lambda one: one[0], reverse=True)
+            heights = spaced([y for y, *_ in column], _text_height(axes))
+            side, align = (-9, "right") if left else (9, "left")
+            for (_, x, curve), height in zip(column, heights, strict=True):
+                place = {"xytext": (side, 0), "textcoords": "offset points", "ha": align}
+                _say(axes, curve.label, (x, height), curve.colour, place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,14 +228,11 @@ class Dots:
     x: Axis
     stem: str = ""
     note: Callable[[Row], str] | None = None
-    rule: float | None = None
     rings: bool = True
 
     def draw(self, axes: Axes, result: Result) -> None:
         """Paint the plot."""
         rows = self.rows(result)[::-1]
-        if self.rule is not None:
-            axes.axvline(self.rule, color=COLOURS[MUTED], linewidth=1, linestyle=":")
         for place, row in enumerate(rows):
             colour = OURS if row.role == "cache" else "s1"
             ends = [row.measures[mark.measure].mean for mark in self.marks]
@@ -258,30 +266,15 @@ class Dots:
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=True, axis="x")
         for place, row in enumerate(rows):
-            ours = row.role == "cache"
+            colour = OURS if row.role == "cache" else "ink"
+            beside: dict[str, Any] = {"xycoords": ("axes fraction", "data")}
             lines = textwrap.wrap(row.label, LABEL)
             for i, line in enumerate(lines):  # one by one, so that the browser aligns them
-                axes.annotate(
-                    line,
-                    (0, place),
-                    xycoords=("axes fraction", "data"),
-                    xytext=(-6, 12 * ((len(lines) - 1) / 2 - i)),
-                    textcoords="offset points",
-                    ha="right",
-                    va="center",
-                    color=COLOURS[OURS if ours else "ink"],
-                    weight="bold" if ours else "normal",
-                    annotation_clip=False,
-                )
-        if self.note:
-            for place, row in enumerate(rows):
-                axes.annotate(
-                    self.note(row),
-                    (1.03, place),
-                    xycoords=("axes fraction", "data"),
-                    va="center",
-                    annotation_clip=False,
-                )
+                shift = (-6, 12 * ((len(lines) - 1) / 2 - i))
+                left = {"xytext": shift, "textcoords": "offset points", "ha": "right"}
+                _say(axes, line, (0, place), colour, beside | left)
+            if self.note:
+                _say(axes, self.note(row), (1.03, place), "ink", beside)
         named = [mark for mark in self.marks if mark.label]
         for mark in named:
             colour = mark.colour or "s1"
@@ -299,10 +292,11 @@ class Dots:
                 columnspacing=1.2,
             )
 
-    @property
-    def height(self) -> float:
-        """A title and an axis; what a row takes is added by `Picture.figure`."""
-        return 0.75 + 0.25 * any(mark.label for mark in self.marks)
+    def height(self, result: Result) -> float:
+        """Inches: an axis, a key, and the rows."""
+        lines = [len(textwrap.wrap(row.label, LABEL)) for row in self.rows(result)]
+        key = 0.25 * any(mark.label for mark in self.marks)
+        return 0.75 + key + sum(0.13 + 0.14 * n for n in lines)
 
     def describe(self, result: Result) -> str:
         """Every mark of every row."""
@@ -317,7 +311,7 @@ class Dots:
 
 def _rings(axes: Axes, places: Iterable[tuple[float, float]]) -> None:
     for x, y in places:
-        axes.plot(x, y, "o", ms=11, mfc="none", mec=COLOURS["ink"], zorder=4, clip_on=False)
+        axes.plot(x, y, "o", ms=11, mfc="none", mec=COLOURS["ink"], zorder=4)
 
 
 # Labels
@@ -329,20 +323,29 @@ def _fraction(axes: Axes, x: float, y: float) -> tuple[float, float]:
     return float(fx), float(np.clip(fy, 0, 1))
 
 
-def spaced(heights: Sequence[float], gap: float) -> list[float]:
+def spaced(
+    heights: Sequence[float], gap: float, top: float = inf, bottom: float = -inf
+) -> list[float]:
     """Heights moved as little as keeps them ``gap`` apart; falling order is given and kept.
 
-    Those that meet are spread about their middle.
+    Those that meet are spread about their middle, but between ``bottom`` and ``top``.
 
-    >>> spaced([1.0, 0.98, 0.5], gap=0.1)
-    [1.04, 0.94, 0.5]
+    >>> spaced([1.0, 0.98, 0.5], gap=0.1), spaced([1.0, 0.98, 0.5], gap=0.1, top=1.0)
+    ([1.04, 0.94, 0.5], [1.0, 0.9, 0.5])
     """
     groups: list[list[float]] = []  # the heights that one block wants
     for height in heights:
         groups.append([height])
         while len(groups) > 1 and _top(groups[-1], gap) > _bottom(groups[-2], gap) - gap:
             groups[-2:] = [groups[-2] + groups[-1]]
-    return [round(_top(group, gap) - i * gap, 9) for group in groups for i in range(len(group))]
+    placed = [_top(group, gap) - i * gap for group in groups for i in range(len(group))]
+    for i in range(len(placed)):
+        placed[i] = min(placed[i], top)
+        top = placed[i] - gap
+    for i in reversed(range(len(placed))):
+        placed[i] = round(max(placed[i], bottom), 9)
+        bottom = placed[i] + gap
+    return placed
 
 
 def _top(group: Sequence[float], gap: float) -> float:
@@ -360,54 +363,19 @@ def _text_height(axes: Axes, lines: int = 1) -> float:
     return (2 + 12 * lines) / (72 * (figure.get_figheight() - 0.8))
 
 
-def _name_right(axes: Axes, labels: Sequence[tuple[str, float, float, str]]) -> None:
-    """Labels beyond the right edge, moved apart where they would meet, each tied to its end."""
-    found = sorted(labels, key=lambda one: _fraction(axes, *one[1:3])[1], reverse=True)
-    lines = max((label.count("\n") + 1 for label, *_ in found), default=1)
-    heights = [_fraction(axes, x, y)[1] for _, x, y, _ in found]
-    for place, (label, x, y, colour) in zip(
-        spaced(heights, _text_height(axes, lines)), found, strict=True
-    ):
-        axes.annotate(
-            label,
-            _fraction(axes, x, y),
-            xycoords="axes fraction",
-            xytext=(1.06, place),
-            textcoords="axes fraction",
-            va="center",
-            color=COLOURS[colour],
-            weight="bold" if colour == OURS else "normal",
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": COLOURS[colour],
-                "linewidth": 0.7,
-                "alpha": 0.7,
-                "shrinkA": 1,
-                "shrinkB": 3,
-                "relpos": (0, 0.5),
-            },
-        )
-
-
-def _name_points(axes: Axes, column: list[Curve], left: bool) -> None:
-    """The names beside points of about one x, moved apart where they would meet."""
-    column = sorted(column, key=lambda curve: curve.y[0], reverse=True)
-    places = [_fraction(axes, curve.x[0], curve.y[0]) for curve in column]
-    heights = spaced([y for _, y in places], _text_height(axes))
-    for curve, (x, _), height in zip(column, places, heights, strict=True):
-        axes.annotate(
-            curve.label,
-            (x, height),
-            xycoords="axes fraction",
-            xytext=(-9 if left else 9, 0),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="center",
-            color=COLOURS[curve.colour],
-            weight="bold" if curve.colour == OURS else "normal",
-            annotation_clip=False,
-        )
+def _say(
+    axes: Axes, text: str, place: tuple[float, float], colour: str, options: Mapping[str, Any]
+) -> None:
+    """A text in or beside the axes, ours in bold."""
+    axes.annotate(
+        text,
+        place,
+        va="center",
+        color=COLOURS[colour],
+        weight="bold" if colour == OURS else "normal",
+        annotation_clip=False,
+        **{"xycoords": "axes fraction", **options},
+    )
 
 
 # Figures
@@ -429,12 +397,12 @@ class Picture:
 
     def figure(self, background: str = "none") -> Figure:
         """The figure as Matplotlib's object."""
-        height = self.plot.height
-        if isinstance(self.plot, Dots):
-            rows = self.plot.rows(self.result)
-            height += sum(0.27 if len(row.label) <= LABEL else 0.4 for row in rows)
         with mpl.rc_context(STYLE):
-            figure = Figure(figsize=(WIDTH, height), layout="constrained", facecolor=background)
+            figure = Figure(
+                figsize=(WIDTH, self.plot.height(self.result)),
+                layout="constrained",
+                facecolor=background,
+            )
             axes = figure.subplots()
             axes.set_facecolor("none")
             self.plot.draw(axes, self.result)

@@ -134,14 +134,11 @@ def score(result: Result) -> str:
 
 
 def tally_lines(results: Sequence[Result]) -> list[str]:
-    """What is counted, and the verdicts: the independent claims first, then the other kinds."""
+    """The verdicts of the claims that are counted, and how many others there are of each kind."""
     found = tally(results)
-    others = [
-        f"{found[kind].total()} {words} ({counted(found[kind])})"
-        for kind, words in KINDS.items()
-        if found[kind]
-    ]
-    return [headline(results)] + (["not counted: " + "; ".join(others)] if others else [])
+    others = [f"{found[kind].total()} {words}" for kind, words in KINDS.items() if found[kind]]
+    counted_not = [f"Judged and not counted: {', '.join(others)}."] if others else []
+    return [f"{headline(results).capitalize()}.", *counted_not]
 
 
 # The head of the page
@@ -183,7 +180,8 @@ def summary(results: Sequence[Result], template: str | None = None) -> list[tupl
         try:
             said = _Lookup(values).format(" ".join(text.split()))
             verdicts: Counter[Verdict] = Counter(claim.verdict for claim in found)
-            lines.append((next(verdict for verdict in MARKS if verdicts[verdict]), said))
+            worst = [verdict for verdict in MARKS if verdicts[verdict]]
+            lines.append((worst[0] if worst else "not measured", said))
         except KeyError:
             lines.append(("not measured", f"[{titles[study]}](#study-{study}): data missing."))
     return lines

@@ -21,7 +21,7 @@ def test_claims_that_could_not_fail_are_not_counted(result, make_result):
     assert text.score(sized) == "no independent claim; 1 of other kinds"
     first, second = text.tally_lines([result, sized])
     assert first.startswith("1 independent claim: 1 holds")
-    assert second == "not counted: 1 set by construction (1 holds)"
+    assert second == "Judged and not counted: 1 set by construction."
 
 
 def test_a_remark_says_the_kind_the_reason_and_the_note(make_result):
