@@ -39,7 +39,8 @@ def found(tiny):
 
 
 def test_tables_come_in_the_order_of_their_headings(tiny):
-    assert list(tiny.tables) == list(tiny.headings)
+    made = [name for name in tiny.headings if name != "left_out"]  # of a full run
+    assert list(tiny.tables) == made
 
 
 @pytest.mark.parametrize("system", ["BGL", "HDFS", "Toy"])
