@@ -1,6 +1,6 @@
 """Methods that the cache is compared with, as memories; each names its source and best setting."""
 
-from .attention import KNN, Attention, Hopfield
+from .attention import KNN, Attention
 from .clustering import KMeans
 from .learned_states import InfFormer, Kanerva, Titans
 from .linear_states import (
@@ -13,12 +13,10 @@ from .linear_states import (
     Superposition,
 )
 from .scheduled import KVM, OVQ
-from .slot_memories import HAM, LFU, LRU, NEC, TTL, SubGen
-from .sparse_attention import EMLLM, Landmark, Memorizing, Reformer, Routing
+from .slot_memories import HAM, LFU, LRU, NEC, TTL, GroupSamples, SubGen
 from .token_eviction import H2O, TOVA, KeyDiff, Recency, Redundancy, Sinks, SnapKV, SnapKVOnce
 
 __all__ = [
-    "EMLLM",
     "H2O",
     "HAM",
     "KNN",
@@ -35,18 +33,14 @@ __all__ = [
     "Delta",
     "Fourier",
     "GatedDelta",
-    "Hopfield",
+    "GroupSamples",
     "InfFormer",
     "KMeans",
     "Kanerva",
     "KeyDiff",
-    "Landmark",
-    "Memorizing",
     "Recency",
     "Redundancy",
-    "Reformer",
     "Ridge",
-    "Routing",
     "Sinks",
     "SnapKV",
     "SnapKVOnce",

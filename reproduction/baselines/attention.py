@@ -1,4 +1,4 @@
-"""Full attention, nearest neighbours and a Hopfield network: every token is kept."""
+"""Full attention and nearest neighbours: every token is kept."""
 
 # S tokens, Q queries, k neighbours, D key size, C value size
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from distinctkv.rule import Floats
 
-from .base import Card, Float32s, Ids, TokenBaseline, at_least_one, similarity, softmax
+from .base import Card, Float32s, Ids, TokenBaseline, at_least_one, similarity
 
 
 class Attention(TokenBaseline):
@@ -68,41 +68,3 @@ class KNN(TokenBaseline):
         nearest = np.argsort(-similar, axis=1, kind="stable")[:, : self.k]  # (Q, k)
         mean: Floats = self._values[nearest].mean(axis=1, dtype=np.float64)
         return mean
-
-
-class Hopfield(TokenBaseline):
-    """Every token kept; the query moves to the keys it attends to, ``steps`` times.
-
-    Ramsauer et al. 2021: ``q <- softmax(q K^T / theta) K``, ``1 / theta`` their beta, of which the
-    last step reads the values in place of the keys. One step is full attention. We deviate: no
-    learned projections; a query that a step has shortened keeps its length, as in the source.
-
-    Of 1, 2, 3 and 5 steps at theta .02 to .15 on the recall task, all find every item; the source
-    mostly needs one, and more than one is what tells it from attention.
-
-    >>> network = Hopfield(steps=3)
-    >>> network.write([[1.0, 0.0], [0.0, 1.0]], [[1.0], [2.0]])
-    array([0, 1])
-    >>> network.read([[0.8, 0.6]]).round(3)              # one step would say 1.018
-    array([[1.]])
-    """
-
-    card = Card(
-        mechanism="softmax over all tokens, repeated with what it returns",
-        keeps="every token",
-        growth="with the stream, L",
-        size="4 L (D + C)",
-    )
-
-    def __init__(self, steps: int = 3, theta: float = 0.05) -> None:
-        super().__init__(theta)
-        self.steps = at_least_one("steps", steps)
-
-    def _write(self, keys: Float32s, values: Float32s) -> Ids:
-        return self._append(keys, values)
-
-    def _read(self, queries: Float32s) -> Floats:
-        for _ in range(self.steps - 1):
-            weights = softmax(similarity(queries, self._keys) / self.theta)
-            queries = (weights @ self._keys).astype(np.float32)
-        return super()._read(queries)

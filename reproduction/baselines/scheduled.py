@@ -99,9 +99,9 @@ class KVM(ScheduledBaseline):
     time, whatever the stream holds. A slot's key is its sum scaled to length one, as the source
     normalises it, and its value the mean.
 
-    We deviate: no sink, no learned merge gate, no position in the keys, and the window of exact
-    tokens is the unfinished chunk, where the source has two chunks of 256. The first chunk becomes
-    slots whole, as in the source.
+    We deviate: no sink, no learned merge gate, no projections, no position in the keys, and the
+    window of exact tokens is the unfinished chunk, where the source has two chunks of 256. The
+    first chunk becomes slots whole, as in the source.
 
     The source has ``factor`` = 16, a slot for every one of 256 tokens. Of 2 to 16 and chunks from 4
     to 64 on the recall task, the default is the smallest that finds nearly every item; in a
@@ -143,8 +143,9 @@ class OVQ(ScheduledBaseline):
     the logit of a slot, so that it weighs as all its tokens would. The number of slots tends to
     ``limit``, whatever the stream holds.
 
-    We deviate: slots are kept as sums, which is the same mean; nothing is learned; a read sees the
-    unfinished chunk token by token.
+    We deviate: slots are kept as sums, which is the same mean; there are no projections, and
+    nothing is learned; a read sees the unfinished chunk token by token. The rule is that of the
+    code with which the authors of KVM compare, not of the authors of OVQ.
 
     Of limits from 64 to 256 and chunks from 4 to 64 on the recall task, the default is the smallest
     limit that finds every item.

@@ -40,6 +40,7 @@ from ..result import Measure, Result, Role, Row, Series, Setting
 from . import Progress
 from .findings import paragraphs
 from .runner import FULL, Scale, finish, silent
+from .synthetic_keys import used_seeds
 
 TITLE = "Cost as the stream grows"
 QUESTION = (
@@ -113,6 +114,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
     return {
         "scale": scale.name,
         "rounds": scale.of(ROUNDS),
+        "part_of_the_seeds": f"{scale.part:.0%}, at least 5",
         "sizes": ", ".join(f"K={size.n_items} D={size.width}" for size in SIZES),
         "repeats": ", ".join(map(str, LENGTHS)),
         "n_classes": SIZES[0].n_classes,
@@ -134,10 +136,11 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     samples: dict[tuple[RecallTask, int], list[Sample]] = {
         (size, repeats): [] for size in SIZES for repeats in LENGTHS
     }
-    for i, seed in enumerate(seeds):
+    used = used_seeds(seeds, scale)
+    for i, seed in enumerate(used):
         for place, sample in zip(samples, time_in_subprocess(job, seed), strict=True):
             samples[place].append(sample)
-        progress(i + 1, len(seeds))
+        progress(i + 1, len(used))
     rows = (*_rows(samples), *_rises(samples), *_growths(samples))
     queries = queries_to_break_even(samples[SIZES[1], 128])
     break_even = (

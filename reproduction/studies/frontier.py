@@ -3,11 +3,10 @@
 The stream is that of study ``recall``, 64 items seen 4 times each. At the end every item is queried
 once, where the paper queries one: the means are the same, and ours have a smaller error. Of
 settings the paper gives only the budget of 64; ours are those of ``recall``. A baseline has the
-best setting that is known for it on this stream.
+best setting that is known for it on this stream (`python -m reproduction.studies.scan`).
 
 Recall at a number of slots, or bytes, is interpolated between two measured sizes, for the cache and
-for a baseline in the same way (`Curve.at`). `Memorizing` would have the curve of `Recency`, and
-`Titans` takes more time than all states together; they have no curve.
+for a baseline in the same way (`Curve.at`).
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from ..baselines import (
     TTL,
     Fourier,
     GatedDelta,
+    GroupSamples,
     InfFormer,
     Kanerva,
     KeyDiff,
@@ -41,6 +41,7 @@ from ..baselines import (
     SnapKVOnce,
     SubGen,
     Superposition,
+    Titans,
 )
 from ..data import RecallTask
 from ..result import Measure, Result, Row, Setting
@@ -134,14 +135,21 @@ OTHERS = (
         BUDGETS,
     ),
 )
-# The number of slots follows from a setting and the stream. SubGen's delta is that of the cache's
-# tau. At an error of 2 HAM keeps no token and is the delta rule.
+# The number of slots follows from a setting and the stream. The delta of groups is that of the
+# cache's tau. At an error of 2 HAM keeps no token and is the delta rule.
 GROWING = (
     Method(
         "subgen",
         "SubGen",
+        f"{{}} tokens sampled, groups at delta of tau {TAU}",
+        lambda values: SubGen(int(values), delta=sqrt(2 * TAU)),
+        (16, 32, 64, 96, 128, 192, 256),
+    ),
+    Method(
+        "groups",
+        "Samples by group (after SubGen)",
         "delta of tau {}, 1 sample",
-        lambda tau: SubGen(delta=sqrt(2 * tau)),
+        lambda tau: GroupSamples(delta=sqrt(2 * tau)),
         (0.01, 0.1, 0.3, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85),
     ),
     Method("kvm", "KVM", "factor {}, chunks of 16", KVM, (1, 2, 3, 4, 5, 6, 8)),
@@ -165,6 +173,13 @@ STATES = (
         (12, 16, 24, 32, 40, 48, 64),
     ),
     Method("infformer", "∞-former", "{} waves", InfFormer, (16, 32, 64, 128)),
+    Method(
+        "titans",
+        "Titans",
+        "{} hidden units, step 1, momentum .5",
+        lambda hidden: Titans(int(hidden)),
+        (64, 128),
+    ),
     Method("gated", "Gated delta rule", "rate .1, decay {}", lambda _: GatedDelta(), (0.999,)),
 )
 # The paper's fixed state grows only with the key width, so its streams have wider keys.
@@ -176,8 +191,8 @@ WIDE = Method(
     (16, 32, 64, 96, 132, 192, 256),
 )
 WEIGHED = (
-    *("recency", "h2o", "redundancy", "subgen", "kvm", "ovq", "ham", "ttl"),
-    *("fourier", "kanerva", "infformer", "gated", "wide", "dp"),
+    *("recency", "h2o", "redundancy", "subgen", "groups", "kvm", "ovq", "ham", "ttl"),
+    *("fourier", "kanerva", "infformer", "titans", "gated", "wide", "dp"),
 )
 RANKED = (*POLICIES, *(one for one in OTHERS if one.name == "snapkv"), *GROWING)
 Curves = Mapping[str, Curve]
@@ -258,11 +273,15 @@ def smallest_best(curve: Curve) -> float:
 
 def extras(curves: Curves) -> Mapping[str, float]:
     """What the findings name beside the rows."""
-    cache, subgen = curves["dp"], curves["subgen"]
+    cache, groups = curves["dp"], curves["groups"]
     return {
         "items": TASK.n_items,
-        "subgen_slots": subgen.mean("slots", TAU),
-        "subgen_recall": subgen.mean("recall", TAU),
+        "tau": TAU,
+        "subgen_recall": curves["subgen"].mean("recall", TASK.n_items),
+        "subgen_twice": curves["subgen"].mean("recall", 2 * TASK.n_items),
+        "subgen_bytes": curves["subgen"].mean("bytes", TASK.n_items),
+        "groups_recall": groups.mean("recall", TAU),
+        "groups_bytes": groups.mean("bytes", TAU),
         "ceiling": ceiling(32),
         "cache_at_32": float(cache.at(32).mean()),
         "slots_loose": cache.mean("slots", 0.4),

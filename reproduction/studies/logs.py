@@ -98,7 +98,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     agreeing = {n_shards: [0] * len(used[:GRID_ORDERS]) for n_shards in SHARDS}
     for done, system in enumerate(names, start=1):
         log = loghub.load(system)
-        for parser, found in evaluate_all(log, used):
+        for parser, found in evaluate_all(log, used, whole=scale.part == 1):
             scored.setdefault((parser, system), []).append(found)
         for place, order in enumerate(orders(len(log), used[:GRID_ORDERS])):
             lines = [log.lines[number] for number in order]
@@ -135,8 +135,11 @@ def extras(rows: Sequence[Row], names: Sequence[str]) -> Mapping[str, float | No
 # Scores
 
 
-def evaluate_all(log: Log, seeds: Sequence[int]) -> Iterator[tuple[str, Scores]]:
-    """Scores of all parsers on a system, by name, in each order of the lines."""
+def evaluate_all(log: Log, seeds: Sequence[int], whole: bool) -> Iterator[tuple[str, Scores]]:
+    """Scores of all parsers on a system, by name, in each order of the lines.
+
+    The settings of `GRID` are for a full run.
+    """
     for place, order in enumerate(orders(len(log), seeds)):
         for parser in PARSERS:
             if not missing_package(parser):
@@ -144,7 +147,7 @@ def evaluate_all(log: Log, seeds: Sequence[int]) -> Iterator[tuple[str, Scores]]
         if log.system in PAPER_LOGS:
             for rule, tau in product(RULES, TAUS):
                 yield rule_name(rule, tau), evaluate_groups(log, order, SIMILARITIES[rule], tau)
-        if place < GRID_ORDERS:
+        if whole and place < GRID_ORDERS:
             for numbers in GRID:
                 yield f"grid {numbers}", evaluate_groups(log, order, parser_groups, *numbers)
 
@@ -206,7 +209,7 @@ def tables(scored: Scored, agreeing: Agreeing, names: Sequence[str]) -> tuple[Ro
         *(rule_row(scored, rule, tau) for rule, tau in product(RULES, TAUS)),
         *(order_row(scored, names, parser) for parser in PARSERS),
         *(shards_row(agreeing, n_shards, len(names)) for n_shards in SHARDS),
-        *two_fold_rows(scored, names),
+        *(two_fold_rows(scored, names) if (f"grid {GRID[0]}", names[0]) in scored else ()),
     )
 
 

@@ -87,6 +87,14 @@ METHODS = (
 )
 
 
+QUICK = ("mass", "kvm", "full", "mamba2")  # the methods of a quick run
+
+
+def methods(scale: Scale) -> tuple[Method, ...]:
+    """All methods; in a quick run the models that the others are variants of."""
+    return tuple(one for one in METHODS if scale.part == 1 or one.name in QUICK)
+
+
 def settings(scale: Scale) -> Mapping[str, Setting]:
     """Every number that decides the result, the seeds apart."""
     size = size_of(scale)
@@ -126,19 +134,20 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
     """Train every model from every seed, and evaluate it."""
 
     def measure_all(used: tuple[int, ...]) -> Outcome:
-        size, total, done = size_of(scale), len(used) * len(METHODS), count(1)
-        found = [measure(seed, size, lambda: progress(next(done), total)) for seed in used]
+        chosen = methods(scale)
+        size, total, done = size_of(scale), len(used) * len(chosen), count(1)
+        found = [measure(seed, size, chosen, lambda: progress(next(done), total)) for seed in used]
         rows = rows_of(found)
         return Outcome(rows, _findings(rows, size), HEADINGS, series(found, size))
 
     return run_training("mqar", seeds, scale, measure_all)
 
 
-def measure(seed: int, size: Size, tick: Callable[[], None]) -> Numbers:
+def measure(seed: int, size: Size, methods: Sequence[Method], tick: Callable[[], None]) -> Numbers:
     """All tables of one seed."""
     numbers: dict[tuple[str, str], Mapping[str, float]] = {}
     ours: Mapping[Place, Score] = {}
-    for method in METHODS:
+    for method in methods:
         slots_per_item = ours[size.asked[0]].slots / size.asked[0][0] if ours else 1.0
         model = models.train_model(method.make, seed, size, device(), slots_per_item)
         n_bytes = {place: one.bytes for place, one in ours.items()}
@@ -196,7 +205,7 @@ def series(found: Sequence[Numbers], size: Size) -> tuple[Series, ...]:
         _column(*at) for at in size.asked if at[1] // at[0] == size.tokens // max(size.items)
     ]
     lines = []
-    for method in METHODS:
+    for method in (one for one in METHODS if ("recall", one.name) in found[0]):
         recalls = [Measure.of([one["recall", method.name][c] for one in found]) for c in columns]
         sizes = [Measure.of([one["bytes", method.name][c] for one in found]) for c in columns]
         lines.append(
@@ -223,7 +232,14 @@ def _findings(rows: Sequence[Row], size: Size) -> tuple[str, ...]:
         for where, column in columns.items()
     }
     sizes = {"steps": size.steps, "batch": size.batch, "n_values": size.n_values}
-    return paragraphs("mqar", rows, **columns, **numbers, **sizes)
+    there = {row.name for row in rows if row.table == "recall"}
+    absent = [
+        f"{table}.{one.name}."
+        for table in ("recall", "bytes", "kinds")
+        for one in METHODS
+        if one.name not in there
+    ]
+    return paragraphs("mqar", rows, absent, **columns, **numbers, **sizes)
 
 
 # Evaluation: all models see the same sequences of a seed.

@@ -24,6 +24,7 @@ from ..result import Measure, Result, Role, Row, Setting
 from . import Progress
 from .findings import paragraphs
 from .runner import FULL, Scale, finish, silent
+from .synthetic_keys import used_seeds
 
 TITLE = "What breaks the rule, and which settings withstand it"
 QUESTION = (
@@ -211,6 +212,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
         "episodes": scale.of(EPISODES),
         **asdict(TASK),
         **MEANING,
+        "part_of_the_seeds": f"{scale.part:.0%}, at least 5",
         "seeds_for_many_items": f"{scale.part:.0%}, at least 2",
         "read_theta": 0.05,
         "clock": "wall, BLAS with its own threads",
@@ -237,12 +239,12 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
 
 def evaluate(seeds: Sequence[int], scale: Scale, progress: Progress) -> Found:
     """The measures of every condition, stream and setting."""
-    few = max(2, scale.of(len(seeds)))
+    few, used = max(2, scale.of(len(seeds))), used_seeds(seeds, scale)
     steps = [
         (condition, degree, seed)
         for condition in CONDITIONS
         for degree in condition.streams
-        for seed in (seeds[:few] if condition.heavy else seeds)
+        for seed in (seeds[:few] if condition.heavy else used)
     ]
     scores: dict[Place, list[Sequence[float]]] = {}
     for done, (condition, degree, seed) in enumerate(steps, start=1):

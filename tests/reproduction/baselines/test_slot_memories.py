@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from distinctkv import Cache, Concentration
-from reproduction.baselines import HAM, LFU, LRU, NEC, TTL, Attention, SubGen
+from reproduction.baselines import HAM, LFU, LRU, NEC, TTL, Attention, GroupSamples, SubGen
 from reproduction.data import RecallTask
 
 
@@ -85,48 +85,80 @@ def test_it_breathes_with_a_stream_that_alternates(rng):
 
 
 def test_a_key_beyond_delta_opens_a_group():
-    subgen = SubGen(delta=1.0)
+    memory = GroupSamples(delta=1.0)
     angles = np.radians([0, 59, 61, 120])
     keys = np.column_stack([np.cos(angles), np.sin(angles)])
-    assert subgen.write(keys, np.ones((4, 1))).tolist() == [0, 0, 1, 1]
+    assert memory.write(keys, np.ones((4, 1))).tolist() == [0, 0, 1, 1]
 
 
 def test_groups_are_the_slots_of_the_cache_at_the_same_radius(rng):
     keys = rng.standard_normal((80, 6))
-    subgen, cache = SubGen(delta=0.8), Cache(Concentration.fixed(tau=0.32))
+    memory, cache = GroupSamples(delta=0.8), Cache(Concentration.fixed(tau=0.32))
     np.testing.assert_array_equal(
-        subgen.write(keys, np.ones((80, 1))), cache.write(keys, np.ones((80, 1)))
+        memory.write(keys, np.ones((80, 1))), cache.write(keys, np.ones((80, 1)))
     )
 
 
 def test_a_repeat_opens_no_group_however_small_delta(rng):
     keys = rng.standard_normal((40, 6))
-    ids = SubGen(delta=1e-6).write(np.concatenate([keys, keys]), np.ones((80, 1)))
+    ids = GroupSamples(delta=1e-6).write(np.concatenate([keys, keys]), np.ones((80, 1)))
     assert ids.tolist() == [*range(40), *range(40)]
 
 
 def test_enough_samples_are_full_attention(rng):
     keys, values = rng.standard_normal((20, 4)), rng.standard_normal((20, 2))
-    subgen, attention = SubGen(delta=0.8, samples=20), Attention()
-    subgen.write(keys, values)
+    memory, attention = GroupSamples(delta=0.8, samples=20), Attention()
+    memory.write(keys, values)
     attention.write(keys, values)
-    np.testing.assert_allclose(subgen.read(keys), attention.read(keys))
+    np.testing.assert_allclose(memory.read(keys), attention.read(keys))
 
 
 def test_a_sample_weighs_as_the_tokens_it_stands_for():
-    subgen = SubGen(delta=0.5, theta=1.0)
-    subgen.write(np.eye(2)[[0, 0, 0, 1]], [[1.0], [1.0], [1.0], [0.0]])
-    assert subgen.read([[1.0, 1.0]])[0, 0] == pytest.approx(0.75)
+    memory = GroupSamples(delta=0.5, theta=1.0)
+    memory.write(np.eye(2)[[0, 0, 0, 1]], [[1.0], [1.0], [1.0], [0.0]])
+    assert memory.read([[1.0, 1.0]])[0, 0] == pytest.approx(0.75)
 
 
 def test_samples_are_drawn_evenly_from_a_group(seed):
     picked = []
     for each in range(seed, seed + 200):
-        subgen = SubGen(delta=0.5, seed=each)
-        subgen.write(np.ones((10, 2)), np.arange(10.0)[:, None])
-        picked.append(subgen.read(np.ones((1, 2)))[0, 0])
+        memory = GroupSamples(delta=0.5, seed=each)
+        memory.write(np.ones((10, 2)), np.arange(10.0)[:, None])
+        picked.append(memory.read(np.ones((1, 2)))[0, 0])
     assert np.mean(picked) == pytest.approx(4.5, abs=1.0)
     assert set(picked) == set(range(10))
+
+
+@pytest.mark.parametrize(("values", "expected"), [(64, 0.656), (128, 0.863)])
+def test_subgen_recalls_the_items_that_it_drew(rng, values, expected):
+    """An item is drawn or not; a guess among 16 classes is right now and then."""
+    recall = []
+    for each in range(40):
+        episode, subgen = RecallTask().draw(rng, None), SubGen(values, seed=each)
+        subgen.write(episode.keys, episode.values)
+        recall.append((subgen.read(episode.queries).argmax(axis=1) == episode.answers).mean())
+    assert np.mean(recall) == pytest.approx(expected, abs=0.03)
+
+
+def test_subgen_estimates_attention_without_bias(rng):
+    keys, values = rng.standard_normal((12, 4)), rng.standard_normal((12, 2))
+    attention = Attention(theta=1.0)
+    attention.write(keys, values)
+    found = []
+    for each in range(300):
+        subgen = SubGen(values=30, delta=1e-6, seed=each, theta=1.0)
+        subgen.write(keys, values)
+        found.append(subgen.read(keys[:3]))
+    np.testing.assert_allclose(np.mean(found, axis=0), attention.read(keys[:3]), atol=0.05)
+
+
+def test_subgen_draws_by_the_square_of_a_values_length():
+    firsts = 0
+    for each in range(300):
+        subgen = SubGen(values=1, seed=each)
+        subgen.write(np.eye(2), [[1.0], [3.0]])
+        firsts += bool(subgen._tokens_values[0, 0] == 1)  # no public name: which token it drew
+    assert firsts / 300 == pytest.approx(0.1, abs=0.06)
 
 
 def test_a_token_that_the_state_predicts_is_not_kept():

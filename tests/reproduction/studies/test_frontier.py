@@ -39,12 +39,12 @@ def test_a_higher_threshold_opens_fewer_slots(lines):
     assert (np.diff(lines["dp.slots"].x) <= 0).all()
 
 
-def test_the_cache_and_subgen_open_a_slot_per_item(tiny):
+def test_the_cache_and_groups_open_a_slot_per_item(tiny):
     cache = next(row for row in tiny.tables["points"] if row.name == "dp")
-    subgen = next(row for row in tiny.tables["growing"] if row.name == "subgen")
+    groups = next(row for row in tiny.tables["growing"] if row.name == "groups")
     assert cache.measures["recall"].mean == pytest.approx(1, abs=0.01)
     assert cache.measures["slots"].mean == pytest.approx(64, abs=0.5)
-    assert subgen.measures["slots"].mean == pytest.approx(64, abs=0.5)
+    assert groups.measures["slots"].mean == pytest.approx(64, abs=0.5)
 
 
 def test_a_margin_is_the_cache_less_the_policy(tiny):

@@ -5,7 +5,7 @@ from reproduction.data import loghub
 from reproduction.result import Result
 from reproduction.studies import log_parsers, logs
 from reproduction.studies.log_parsers import FEW, PAPER_TAU, PARSERS, RARE, TAU
-from reproduction.studies.runner import FULL, QUICK, Scale
+from reproduction.studies.runner import FULL, Scale
 from tests.reproduction.studies.small_streams import SENTENCES, nowhere, write_log
 
 TINY = Scale("tiny", 0.1)
@@ -39,7 +39,8 @@ def found(tiny):
 
 
 def test_tables_come_in_the_order_of_their_headings(tiny):
-    assert list(tiny.tables) == list(tiny.headings)
+    made = [name for name in tiny.headings if name != "left_out"]  # of a full run
+    assert list(tiny.tables) == made
 
 
 @pytest.mark.parametrize("system", ["BGL", "HDFS", "Toy"])
@@ -165,7 +166,7 @@ def test_hdfs_has_its_templates_and_the_papers_are_those_of_the_bare_rule():
 @pytest.mark.slow
 def test_the_figures_with_all_rules_and_three_numbers_left_out():
     """No rule is left out here: ``benchmarks.log_holdout`` does that."""
-    result = logs.run(range(10), QUICK)
+    result = logs.run(range(10), FULL)
     if not result.rows or len(result.tables["systems"]) < 12:
         pytest.skip("the twelve systems are not all on this machine")
     found = {(row.table, row.name): row.measures for row in result.rows}

@@ -5,7 +5,7 @@ import pytest
 from reproduction.result import Result
 from reproduction.studies import mqar as study
 from reproduction.studies import mqar_models as models
-from reproduction.studies.runner import QUICK
+from reproduction.studies.runner import FULL, QUICK
 
 TINY = replace(
     models.SMALL, width=16, head=16, states=(4, 4), steps=2, batch=2, items=(2,), tokens=16,
@@ -20,14 +20,23 @@ def short(seed):
         patch.setattr(study, "size_of", lambda scale: TINY)
         patch.setattr(study, "n_sequences", lambda tokens: 2)
         steps = []
-        result = study.run(range(seed, seed + 9), QUICK, lambda *step: steps.append(step))
+        result = study.run(range(seed, seed + 9), FULL, lambda *step: steps.append(step))
     return result, steps
 
 
-def test_a_quick_run_has_two_seeds_and_reports_its_progress(short):
-    result, steps = short
-    total = 2 * len(study.METHODS)
+def test_a_quick_run_has_two_seeds_and_fewer_models(seed, monkeypatch):
+    monkeypatch.setattr(study, "size_of", lambda scale: TINY)
+    monkeypatch.setattr(study, "n_sequences", lambda tokens: 2)
+    result = study.run(range(seed, seed + 9), QUICK)
     assert len(result.seeds) == 2
+    assert tuple(row.name for row in result.tables["recall"]) == study.QUICK
+    assert list(result.tables) == list(study.HEADINGS)
+
+
+def test_a_full_run_has_three_seeds_and_reports_its_progress(short):
+    result, steps = short
+    total = 3 * len(study.METHODS)
+    assert len(result.seeds) == 3
     assert steps == [(done, total) for done in range(1, total + 1)]
     assert Result.from_json(result.to_json()) == result
 

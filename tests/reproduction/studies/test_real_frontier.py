@@ -11,9 +11,9 @@ from tests.reproduction.studies.small_streams import streams
 
 @pytest.fixture(scope="module")
 def small(seed, tmp_path_factory):
-    """2,000 ratings of 400 movies."""
+    """2,000 ratings of 400 movies, with all rows."""
     with streams(tmp_path_factory.mktemp("data"), "movielens"):
-        return study.run((seed, seed + 1), QUICK)
+        return study.run((seed, seed + 1), FULL)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,16 @@ def test_the_tuned_setting_of_h2o_is_one_of_its_table(small, found):
     assert one == found["points", "h2o_tuned"]["recall"].mean
     half = found["hitters", "r800_t145"]["recall"].mean
     assert half == found["points", "h2o"]["recall"].mean
+
+
+def test_a_quick_run_leaves_out_long_scans_and_nothing_that_is_claimed(small, seed, tmp_path):
+    with streams(tmp_path, "movielens"):
+        quick = study.run((seed, seed + 1), QUICK)
+    assert "hitters" not in quick.tables
+    assert quick.tables["points"] == small.tables["points"]
+    assert [claim.id for claim in quick.claims] == [claim.id for claim in small.claims]
+    rows = {row.name for row in quick.tables["budgets"]}
+    assert rows == {row.name for row in small.tables["budgets"]} - {*study.LONG_SCANS}
 
 
 def test_every_row_has_its_bytes_and_its_setting(small):
