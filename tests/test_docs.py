@@ -1,5 +1,6 @@
 """The documentation runs, and shows what it prints."""
 
+import doctest
 import importlib.util
 import os
 import re
@@ -58,6 +59,11 @@ def test_the_tutorial_of_a_language_model_runs(tmp_path, monkeypatch):
 def test_a_page_shows_a_figure_or_what_is_printed(page):
     text = page.read_text(encoding="utf-8")
     assert re.search(r'^!\[|^```console|^```text title="Output', text, re.MULTILINE)
+
+
+def test_the_examples_of_the_runner_hold():
+    assert doctest.testmod(pages).attempted == 2
+    assert doctest.testmod(pages).failed == 0
 
 
 def test_a_page_that_shows_something_else_is_found(tmp_path):
