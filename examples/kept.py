@@ -3,7 +3,8 @@
     python examples/kept.py MODEL app.log novel.txt
 
 One threshold serves all files. A log repeats itself, so few of its tokens open a slot; far more
-tokens of a novel do. With SmolLM2-135M-Instruct, the log of ``examples/app_log.py`` and Treasure Island:
+tokens of a novel do. With SmolLM2-135M-Instruct, the log of ``examples/app_log.py`` and the novel
+Treasure Island:
 
     reading 2,048 tokens of app.log
     reading 2,048 tokens of novel.txt

@@ -4,6 +4,8 @@ import doctest
 import importlib.util
 import os
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -90,6 +92,12 @@ def test_pages_made_from_the_code_and_all_others_are_in_the_contents():
     written = [page.relative_to(DOCS).as_posix() for page in PAGES[1:]]
     for page in [*(f"look-up/{name}" for name in made), *written]:
         assert page in contents
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_broken_link():
+    for command in (["docs/generate.py"], ["-m", "zensical", "build", "--clean", "--strict"]):
+        subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
 
 
 def test_every_figure_is_drawn_by_the_code_and_shown():
