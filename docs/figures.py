@@ -196,8 +196,8 @@ def recall_kept() -> Figure:
     rows = table("language_model", "Recall on all twelve tasks")
     sizes = [1 / 2, 1 / 4, 1 / 8, 1 / 16]
     shown = {
-        "ours, careful": (OURS, "-", "ours"),
-        "ours, cheap": (OURS, ":", "ours, cheap"),
+        "ours": (OURS, "-", "ours"),
+        "ours, FAST": (OURS, ":", "ours, FAST"),
         "KVzip, two passes": (OTHER, "-", "KVzip, two passes"),
         "Cap": (INK, "-", "Cap"),
         "H2O": (INK, "--", "H2O"),

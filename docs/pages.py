@@ -60,7 +60,7 @@ class Mismatch(NamedTuple):
 def blocks(text: str) -> list[Block]:
     r"""The fences of a page that are run or compared.
 
-    >>> [block.kind for block in blocks("```python\\nx = 1\\n```\\n```py\\ny\\n```\\n")]
+    >>> [block.kind for block in blocks("```python\nx = 1\n```\n```py\ny\n```\n")]
     ['python']
     """
     return [
@@ -78,7 +78,7 @@ def blocks(text: str) -> list[Block]:
 def matches(shown: str, printed: str) -> bool:
     r"""Whether the text of a page is what was printed; three dots stand for anything.
 
-    >>> matches("took ... s\\n", "took 3.1 s\\n"), matches("a\\n", "b\\n")
+    >>> matches("took ... s\n", "took 3.1 s\n"), matches("a\n", "b\n")
     (True, False)
     """
     shown, printed = (TIMING.sub("0", _lines(text)) for text in (shown, printed))

@@ -6,8 +6,8 @@ MODEL is one that transformers can load: Llama, Mistral, Qwen2, Qwen3, Phi3 or G
 SmolLM2-135M-Instruct and the log of ``docs/learn/language_model.md`` it prints:
 
     reading 2,561 tokens
-    2560 tokens in 601.8 slots a head and 32 outside: 24.8% kept
-    33,794,664 bytes of 117,964,800, 1,498,328 of them for the metric
+    2560 tokens in 601.7 slots a head and 32 outside: 24.8% kept
+    33,345,688 bytes of 117,964,800, 1,498,328 of them for the metric
     The maintenance code for tonight is 7391.
 """
 
@@ -20,7 +20,7 @@ try:
 except ImportError:
     raise SystemExit("this example needs more: pip install '.[hf]'") from None
 
-from distinctkv.hf import CAREFUL, captured, distinct_cache
+from distinctkv.hf import captured, distinct_cache
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype="auto").to(device).eval()
-    cache = distinct_cache(model, kept=options.kept, care=CAREFUL)  # without care it reads faster
+    cache = distinct_cache(model, kept=options.kept)
 
     prompt, framed = f"{text}\n\n{options.question}\n", bool(tokenizer.chat_template)
     if framed:  # a model that was taught to chat answers in its own frame only

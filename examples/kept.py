@@ -2,8 +2,9 @@
 
     python examples/kept.py MODEL app.log novel.txt
 
-One threshold serves all files. A log repeats itself, so few of its tokens open a slot; most tokens
-of a novel do. With SmolLM2-135M-Instruct, the log of ``examples/app_log.py`` and Treasure Island:
+One threshold serves all files. A log repeats itself, so few of its tokens open a slot; far more
+tokens of a novel do. With SmolLM2-135M-Instruct, the log of ``examples/app_log.py`` and the novel
+Treasure Island:
 
     reading 2,048 tokens of app.log
     reading 2,048 tokens of novel.txt
@@ -30,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("model", help="folder or name of the model")
     parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--threshold", type=float, default=1.0, help="novelty that opens a slot")
+    parser.add_argument("--threshold", type=float, help="novelty that opens a slot")
     parser.add_argument("--tokens", type=int, default=2048, help="tokens to read of each file")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     options = parser.parse_args(arguments)

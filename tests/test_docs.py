@@ -1,8 +1,11 @@
 """The documentation runs, and shows what it prints."""
 
+import doctest
 import importlib.util
 import os
 import re
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -60,6 +63,11 @@ def test_a_page_shows_a_figure_or_what_is_printed(page):
     assert re.search(r'^!\[|^```console|^```text title="Output', text, re.MULTILINE)
 
 
+def test_the_examples_of_the_runner_hold():
+    assert doctest.testmod(pages).attempted == 2
+    assert doctest.testmod(pages).failed == 0
+
+
 def test_a_page_that_shows_something_else_is_found(tmp_path):
     page = tmp_path / "page.md"
     shown = '```python\nprint(1)\nprint(2)\n```\n\n```text title="Output"\n1\n3\n```\n'
@@ -84,6 +92,12 @@ def test_pages_made_from_the_code_and_all_others_are_in_the_contents():
     written = [page.relative_to(DOCS).as_posix() for page in PAGES[1:]]
     for page in [*(f"look-up/{name}" for name in made), *written]:
         assert page in contents
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_broken_link():
+    for command in (["docs/generate.py"], ["-m", "zensical", "build", "--clean", "--strict"]):
+        subprocess.run([sys.executable, *command], cwd=ROOT, check=True)
 
 
 def test_every_figure_is_drawn_by_the_code_and_shown():
