@@ -41,7 +41,7 @@ CHUNK = 1 << 20  # bytes of text that are read, and then parsed, at a time
 ROWS = 40  # of a table, unless --top says more
 WIDE = 90  # columns from which times have a column of their own
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a formula in a spreadsheet begins
-OPTIONS: tuple[Any, ...] = (
+HEADER_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--header",
         metavar="REGEX|auto|none",
@@ -55,6 +55,9 @@ OPTIONS: tuple[Any, ...] = (
         metavar="NAME",
         help="The field of JSON lines or logfmt that is the message. [default: found by its name]",
     ),
+)
+OPTIONS: tuple[Any, ...] = (
+    *HEADER_OPTIONS,
     click.option(
         "--state",
         type=STATE,
@@ -87,6 +90,13 @@ OPTIONS: tuple[Any, ...] = (
 def shared_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that ``parse`` and ``watch`` share."""
     for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def header_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where the message of a line is."""
+    for option in reversed(HEADER_OPTIONS):
         command = option(command)
     return command
 
@@ -160,8 +170,6 @@ def open_job(
     """The job that the options describe, resumed from the state if there is one."""
     from ..logs.job import ALERT_RULE, Job
 
-    if field is not None and header != "auto":
-        raise click.UsageError("--field and --header exclude each other; choose one")
     for path in paths:
         if state is not None and state.exists() and path != "-" and state.samefile(path):
             raise click.BadParameter(
@@ -171,7 +179,7 @@ def open_job(
         paths,
         _open_parser(state, budget, gain),
         state=state,
-        header=None if header in ("auto", "none") else _header(header),
+        header=open_header(header, field),
         detect_header=header == "auto",
         field=field,
         follow=follow,
@@ -181,9 +189,14 @@ def open_job(
     )
 
 
-def _header(pattern: str) -> Header:
+def open_header(pattern: str, field: str | None) -> Header | None:
+    """The header that the options describe; None if it is to be detected, or there is none."""
     from ..logs.headers import Header
 
+    if field is not None and pattern != "auto":
+        raise click.UsageError("--field and --header exclude each other; choose one")
+    if pattern in ("auto", "none"):
+        return None
     try:
         return Header(pattern)
     except re.error as error:
