@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,7 @@ def command(
     from ..logs.parser import LogParser
 
     paths = input_paths([before, after])
+    names = ["standard input" if path == "-" else path for path in paths]
     if paths == ["-", "-"]:
         raise click.UsageError("A and B cannot both be standard input; name a file for one")
     parser = LogParser()
@@ -64,16 +66,15 @@ def command(
         if as_json:
             sys.stdout.write(json.dumps(found.data(everything), ensure_ascii=False) + "\n")
         else:
-            sys.stdout.write(valid(_text(found, paths, everything)) + "\n")
+            sys.stdout.write(valid(diff_text(found, names, everything)) + "\n")
         damages = {name: why for log in logs for name, why in log.job.source.damages.items()}
         for name, damage in damages.items():
             click.echo(f"{name} is damaged, read up to there: {damage}", err=True)
     sys.exit(stop.status or int(bool(damages)))
 
 
-def _text(found: LogDiff, paths: list[str], everything: bool) -> str:
+def diff_text(found: LogDiff, names: Sequence[str], everything: bool = False) -> str:
     """A line of counts for each template, then its first line."""
-    names = ["standard input" if path == "-" else path for path in paths]
     lines = [f"A {names[0]}: {found.n_before:,} lines", f"B {names[1]}: {found.n_after:,} lines"]
     shown = found.rows if everything else found.significant
     for row in shown:

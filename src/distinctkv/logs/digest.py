@@ -87,22 +87,29 @@ class ParsedLog:
             update(job.source.bytes_read)
 
     def occurrences(self) -> Iterator[Occurrence]:
-        """All messages, read again, each with the template that it has now."""
+        """All messages, read again, each with the template that it has now.
+
+        Lines that were written since the first reading are left out.
+        """
         self.parser.templates()
         again = Job(self.job.source.paths, LogParser(), header=self.job.header)
+        n_left = self.n_messages
         last: Occurrence | None = None
         for batch in again:
-            ends = [*batch.places[1:], len(batch.lines)]
+            places = batch.places
             if last is not None:
-                last.lines.extend(batch.lines[: batch.places[0] if len(batch.places) else None])
-            for place, end in enumerate(ends[: len(batch.messages)]):
+                last.lines.extend(batch.lines[: places[0] if places else None])
+            for place, message in enumerate(batch.messages[:n_left]):
                 if last is not None:
                     yield last
-                match = self.parser.match(batch.messages[place])
-                assert match is not None  # it was parsed before
-                begin = batch.places[place]
-                lines = batch.lines[begin : max(end, begin + 1)]
-                last = Occurrence(batch.number(place), lines, batch.messages[place], match)
+                end = places[place + 1] if place + 1 < len(places) else len(batch.lines)
+                lines = batch.lines[places[place] : max(end, places[place] + 1)]
+                match = self.parser.match(message)
+                number = batch.number(place)
+                last = None if match is None else Occurrence(number, lines, message, match)
+            n_left -= len(batch.messages)
+            if n_left <= 0:
+                break
         if last is not None:
             yield last
 
