@@ -21,7 +21,7 @@ from .io import (
     total_size,
     valid,
 )
-from .parse import header_options
+from .parse import header_options, print_damages
 
 if TYPE_CHECKING:
     from ..logs.diff import LogDiff
@@ -68,8 +68,7 @@ def command(
         else:
             sys.stdout.write(valid(diff_text(found, names, everything)) + "\n")
         damages = {name: why for log in logs for name, why in log.job.source.damages.items()}
-        for name, damage in damages.items():
-            click.echo(f"{name} is damaged, read up to there: {damage}", err=True)
+        print_damages(damages)
     sys.exit(stop.status or int(bool(damages)))
 
 

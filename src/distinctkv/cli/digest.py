@@ -18,7 +18,7 @@ from .io import (
     total_size,
     valid,
 )
-from .parse import header_options, open_header
+from .parse import header_options, open_header, print_damages
 
 if TYPE_CHECKING:
     from ..logs.digest import ParsedLog
@@ -72,8 +72,7 @@ def command(
             _print_lines(log, show)
         else:
             _print_digest(log, path, tokens, lines, values, form)
-        for name, damage in log.job.source.damages.items():
-            click.echo(f"{name} is damaged, read up to there: {damage}", err=True)
+        print_damages(log.job.source.damages)
     sys.exit(stop.status or int(bool(log.job.source.damages)))
 
 

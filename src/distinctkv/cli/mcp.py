@@ -14,8 +14,7 @@ import click
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-TOKENS = 2000  # of an answer, unless the agent says more
-LIMIT = 50  # messages of a template that are shown, unless the agent says more
+TOKENS, LIMIT = 2000, 50  # of an answer; messages of a template: unless the agent says more
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -90,8 +89,8 @@ def server(made: MCPServer, folders: tuple[Path, ...]) -> MCPServer:
         with log(path) as found:
             whole = Digest.of(found)
             new = tuple(row for row in whole.rows if row.first_line > line)
-            name = f"{path}, templates first seen after line {line}"
-            return valid(replace(whole, name=name, rows=new).fit(tokens=tokens).text())
+            whole = replace(whole, name=f"{path}, new after line {line}", rows=new)
+            return valid(whole.fit(tokens=tokens).text())
 
     @made.tool()
     def diff(before: str, after: str, everything: bool = False) -> str:
@@ -112,9 +111,9 @@ def server(made: MCPServer, folders: tuple[Path, ...]) -> MCPServer:
         with log(path) as found:
             rows = (one for one in found.lines_of(id) if one.number > after)
             shown = [*islice(rows, limit + 1)]
-            texts = [f"{one.number}: " + "\n".join(one.lines) for one in shown[:limit]]
+            texts = ["\n".join([f"{one.number}: {one.lines[0]}", *one.lines[1:]]) for one in shown]
             if len(shown) > limit > 0:
-                texts.append(f"more after line {shown[limit - 1].number}")
+                texts[limit:] = [f"more after line {shown[limit - 1].number}"]
             return valid("\n".join(texts))
 
     return made

@@ -6,8 +6,8 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from time import perf_counter
@@ -22,8 +22,10 @@ from .io import (
     input_paths,
     lock_state,
     progress,
+    read_twice,
     standard_output,
     total_size,
+    valid,
     visible,
 )
 
@@ -105,6 +107,11 @@ def header_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("files", metavar="[FILE|-]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per template and line.")
 @click.option("--csv", "as_csv", is_flag=True, help="Comma-separated values.")
+@click.option(
+    "--otel",
+    is_flag=True,
+    help="One OTLP log record per message, as JSON, with log.record.template and its parameters.",
+)
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="The N most frequent only.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end, through log rotation.")
 @shared_options
@@ -112,6 +119,7 @@ def command(
     files: tuple[str, ...],
     as_json: bool,
     as_csv: bool,
+    otel: bool,
     top: int | None,
     follow: bool,
     header: str,
@@ -121,17 +129,29 @@ def command(
     gain: float | None,
     metrics: int | None,
 ) -> None:
-    """Find the templates of logs.
+    r"""Find the templates of logs.
 
-    Reads plain text, gzip, bzip2, xz and zstd, told apart by their first bytes. Prints a table on
-    a terminal, else JSON lines. Lines that are not UTF-8 or very long are counted and still
-    parsed. Ctrl-C prints the result so far and saves the state.
+    Reads plain text, JSON lines, logfmt and OTLP JSON lines, also in gzip, bzip2, xz and zstd, told
+    apart by their first bytes. Prints a table on a terminal, else JSON lines. Lines that are not
+    UTF-8 or very long are counted and still parsed; lines of a stack trace belong to the line
+    before. Ctrl-C prints the result so far and saves the state.
+
+    \b
+    distinctkv parse app.log --top 20
+    kubectl logs my-pod | distinctkv parse --csv > templates.csv
+    distinctkv parse app.jsonl --field event --otel > records.jsonl
     """
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other; choose one")
+    if as_json + as_csv + otel > 1:
+        raise click.UsageError("--json, --csv and --otel exclude each other; choose one")
+    if otel and (state or follow or top or budget or metrics is not None):
+        raise click.UsageError(
+            "--otel reads all lines twice; leave out --state, --follow, --top, --budget, --metrics"
+        )
     if follow and len(files) > 1:
         raise click.UsageError(f"only one file can be followed, got {len(files)}")
     paths = input_paths(files)
+    if otel:
+        sys.exit(_write_otlp(paths, header, field))
     with Stop() as stop, standard_output(), file_errors(), lock_state(state):
         job = open_job(
             *(paths, header, field, state, budget, gain), follow=follow, stop=stop, chunk=CHUNK
@@ -371,6 +391,34 @@ def _write_json(rows: Sequence[TemplateRow]) -> None:
             if not timed:
                 del cells[name]
         sys.stdout.write(json.dumps(cells, ensure_ascii=False) + "\n")
+
+
+def _write_otlp(paths: Sequence[str], header: str, field: str | None) -> int:
+    """One OTLP record for each message; the exit status."""
+    from ..logs.digest import ParsedLog
+    from ..logs.otlp import write_otlp
+
+    with Stop() as stop, standard_output(), file_errors(), ExitStack() as stack:
+        sources = [stack.enter_context(read_twice(path)) for path in paths]
+        log = ParsedLog(
+            sources,
+            header=open_header(header, field),
+            detect_header=header == "auto",
+            field=field,
+            stop=stop,
+        )
+        for one in log.occurrences():
+            template, values = one.match.template, one.match.parameters
+            record = write_otlp(one.message, one.time, one.level, template, values)
+            sys.stdout.write(f"{valid(record)}\n")
+        print_damages(log.job.source.damages)
+    return stop.status or int(bool(log.job.source.damages))
+
+
+def print_damages(damages: Mapping[str, str]) -> None:
+    """Say on standard error which files were read in part."""
+    for name, why in damages.items():
+        click.echo(f"{name} is damaged, read up to there: {why}", err=True)
 
 
 def _write_csv(rows: Sequence[TemplateRow]) -> None:

@@ -52,6 +52,8 @@ class Occurrence(NamedTuple):
     number: int
     lines: list[str]
     message: str
+    time: str | None
+    level: str
     match: LogMatch
 
 
@@ -105,8 +107,13 @@ class ParsedLog:
                 end = places[place + 1] if place + 1 < len(places) else len(batch.lines)
                 lines = batch.lines[places[place] : max(end, places[place] + 1)]
                 match = self.parser.match(message)
-                number = batch.number(place)
-                last = None if match is None else Occurrence(number, lines, message, match)
+                time = batch.times[place] if batch.times else None
+                level = batch.levels[place] if batch.levels else ""
+                last = (
+                    None
+                    if match is None
+                    else Occurrence(batch.number(place), lines, message, time, level, match)
+                )
             n_left -= len(batch.messages)
             if n_left <= 0:
                 break

@@ -359,8 +359,8 @@ class Job:
             self.timed = time_share(first)
             if self._field is not None and f"message={self._field}" not in self._fields:
                 raise SourceError(
-                    f"the first lines are neither JSON objects nor logfmt; leave out the field "
-                    f"{self._field}"
+                    f"the first lines are no JSON objects or logfmt with a field {self._field}; "
+                    "name another field, or none"
                 )
         start, header = self._n_lines, self.header
         self._n_lines += len(lines)
