@@ -127,6 +127,8 @@ def test_continuation_lines_are_shown_with_the_line_before(parsed):
     [row] = [row for row in whole.rows if row.template == "cannot run"]
     [one] = found.lines_of(row.id)
     assert (one.number, one.lines) == (21, lines[20:24])
+    assert row.exceptions == "OSError (1)"
+    assert "    with OSError (1)" in whole.text()
     last = max(row.last_line for row in whole.rows)
     assert last == len(lines)
 

@@ -7,15 +7,15 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
-from .headers import LEVELS, Header
-from .job import Job, TemplateRow
+from .headers import LEVELS, Header, exception_of
+from .job import Batch, Job, TemplateRow
 from .parser import LogMatch, LogParser
 
 WILDCARD = "<*>"
@@ -81,11 +81,16 @@ class ParsedLog:
         )
         self.n_messages = 0
         self._levels: dict[int, Counter[str]] = {}
+        self._exceptions: dict[int, Counter[str]] = {}
+        last = -1
         for batch in job:
             ids = job.parse(batch)
             self.n_messages += len(ids)
             for number, level in zip(ids, batch.levels, strict=False):
                 self._levels.setdefault(number, Counter())[level] += 1
+            if len(ids) < len(batch.lines):
+                self._note_exceptions(batch, ids, last)
+            last = ids[-1] if ids else last
             update(job.source.bytes_read)
 
     def occurrences(self) -> Iterator[Occurrence]:
@@ -129,18 +134,32 @@ class ParsedLog:
             raise LookupError(f"no template has the id {number}; {known}")
         return (one for one in self.occurrences() if one.match.id == now)
 
-    def levels(self) -> dict[int, str]:
-        """The level that most lines of each template name."""
-        counts: dict[int, Counter[str]] = {}
-        for number, found in self._levels.items():
+    def _note_exceptions(self, batch: Batch, ids: Sequence[int], last: int) -> None:
+        """Note the exceptions in lines that belong to the line before."""
+        starts = dict(zip(batch.places, ids, strict=True))
+        for place, line in enumerate(batch.lines):
+            last = starts.get(place, last)
+            if place not in starts and (name := exception_of(line)):
+                self._exceptions.setdefault(last, Counter())[name] += 1
+
+    def _by_template(self, counts: Mapping[int, Counter[str]]) -> dict[int, Counter[str]]:
+        """Counts by the present ids."""
+        found: dict[int, Counter[str]] = {}
+        for number, counter in counts.items():
             now = self.parser.resolve(number)
-            counts.setdefault(-1 if now is None else now, Counter()).update(found)
-        return {number: found.most_common(1)[0][0] for number, found in counts.items()}
+            found.setdefault(-1 if now is None else now, Counter()).update(counter)
+        return found
 
     def rows(self) -> list[DigestRow]:
         """All templates in the order of their first lines."""
-        levels = self.levels()
-        rows = [DigestRow.of(row, levels.get(row.id, "")) for row in self.job.templates()]
+        templates = self.job.templates()  # settles the ids
+        levels = self._by_template(self._levels)
+        exceptions = self._by_template(self._exceptions)
+        rows = []
+        for row in templates:
+            [(level, _)] = levels.get(row.id, Counter([""])).most_common(1)
+            named = exceptions.get(row.id, Counter())
+            rows.append(DigestRow.of(row, level, _compact(named) if named else ""))
         return sorted(rows, key=lambda row: (row.first_line, row.id))
 
     def values(self) -> dict[int, tuple[str, ...]]:
@@ -170,15 +189,16 @@ class DigestRow:
     last_time: str
     level: str
     example: str
+    exceptions: str = ""  # in the traces that belong to its lines
     values: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, row: TemplateRow, level: str) -> DigestRow:
+    def of(cls, row: TemplateRow, level: str, exceptions: str) -> DigestRow:
         """A row of the template table."""
         example = row.examples[0] if row.examples else row.template
         return cls(
             *(row.id, row.template, row.count, row.first_line, row.last_line),
-            *(row.first_time, row.last_time, level, example),
+            *(row.first_time, row.last_time, level, example, exceptions),
         )
 
     @property
@@ -202,6 +222,8 @@ class DigestRow:
         if time := _span(self.first_time, self.last_time):
             seen += f", {time}"
         lines = [seen]
+        if self.exceptions:
+            lines.append(f"with {self.exceptions}")
         if self.values:
             lines += [f"<{n}> {text}" for n, text in enumerate(self.values, 1)]
         elif self.example.split() != self.template.split():
@@ -313,6 +335,7 @@ class Digest:
             elif row.id in self.detailed and row.example != row.template:
                 last = row.example
             texts = [_code(_cut(text, self.cut)) for text in (row.template, last)]
+            texts[-1] += f" with {row.exceptions}" if row.exceptions else ""
             table.append([f"{row.count}", f"{row.id}", row.level, where, time, *texts])
         lines = [f"| {' | '.join(cells)} |" for cells in table]
         return "\n".join([self._title(), "", *lines, *("", *self._rest())[: 2 * bool(self.hidden)]])
@@ -363,7 +386,8 @@ class Digest:
             return []
         counts = [row.count for row in hidden]
         each = f"{min(counts):,}" + f" to {max(counts):,}" * (min(counts) != max(counts))
-        return [f"not shown: {_counted(len(hidden), 'template')}, each with {each} lines"]
+        lines = "line" if each == "1" else "lines"
+        return [f"not shown: {_counted(len(hidden), 'template')}, each with {each} {lines}"]
 
 
 def digest(
