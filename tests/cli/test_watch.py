@@ -235,3 +235,21 @@ def test_the_view_fits_its_terminal(tmp_path, seed, width, height):
     lines = last.getvalue().splitlines()
     assert len(lines) <= height
     assert "3,000 lines" in last.getvalue()
+
+
+def test_an_alert_waits_for_its_lines_and_its_level(path):
+    path.write_text(LINES + "2024-05-01 10:00:08 ERROR bell rang\n" * 3)
+    rows = objects(alerts(path, "--times", "3", "--within", "1m").stdout)
+    assert [row["template"] for row in rows] == ["door <*> opened", "bell rang"]
+    assert (rows[1]["level"], rows[1]["seen"]) == ("error", 3)
+    [row] = objects(alerts(path, "--level", "error").stdout)
+    assert row["template"] == "bell rang"
+    rows = objects(alerts(path, "--warmup", "5s").stdout)
+    assert [row["template"] for row in rows] == ["key lost", "bell rang"]
+
+
+@pytest.mark.parametrize("given", [["--within", "5m"], ["--warmup", "soon"], ["--level", "loud"]])
+def test_a_wrong_rule_is_refused(path, given):
+    refused = alerts(path, *given)
+    assert refused.exit_code == 2
+    assert given[0] in refused.stderr

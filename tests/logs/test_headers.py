@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distinctkv.logs.headers import Header, detect_header
+from distinctkv.logs.headers import Header, detect_header, seconds_of
 from reproduction.data import loghub
 
 MESSAGES = ("opened the door", "closed the door", "lost 3 packets", "user root logged in", "idle")
@@ -259,3 +259,80 @@ def test_on_real_logs_the_message_is_the_one_of_the_truth(system):
     messages, _ = detect_header(log.raw[:1000]).strip(log.raw)
     same = sum(ours.split() == true.split() for ours, true in zip(messages, log.lines, strict=True))
     assert same / len(log) > 0.99
+
+
+KINDS = {  # lines of formats, the message of the last one, its time and its level
+    "klog": (
+        "W0501 10:00:{n:02}.123456    {n} server.go:12{n}] door {n} opened",
+        ("door 9 opened", "0501 10:00:09.123456", "warning"),
+    ),
+    "access": (
+        '10.0.0.{n} - ann [01/May/2024:10:00:{n:02} +0000] "GET /door/{n}?a={n} HTTP/1.1" 200 {n}7',
+        ('"GET /door/9?a=9 HTTP/1.1" 200 97', "01/May/2024:10:00:09 +0000", ""),
+    ),
+    "coloured": (
+        "\x1b[2m2024-05-01 10:00:{n:02}\x1b[0m \x1b[31mERROR\x1b[0m door {n} opened",
+        ("door 9 opened", "2024-05-01 10:00:09", "error"),
+    ),
+    "syslog": (
+        "<34>1 2024-05-01T10:00:{n:02}Z host app {n} - - door {n} opened",
+        ("door 9 opened", "2024-05-01T10:00:09Z", "critical"),
+    ),
+    "letters": (
+        "05-01 10:00:{n:02}.123  1{n}  2{n} E Door{n}: door {n} opened",
+        ("door 9 opened", "05-01 10:00:09.123", "error"),
+    ),
+    "another script": (
+        "2024-05-01 10:00:{n:02} INFO дверь {n} открыта",
+        ("дверь 9 открыта", "2024-05-01 10:00:09", "info"),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_header_gives_time_and_level(kind):
+    form, expected = KINDS[kind]
+    lines = [form.format(n=n) for n in range(10)] * 10
+    found = detect_header(lines).read(lines)
+    assert (found.messages[-1], found.times[-1], found.levels[-1]) == expected
+
+
+TRACES = (
+    'Traceback (most recent call last):\n  File "a.py", line 7, in run\n    open()\nOSError: no',
+    "java.io.IOException: boom\n\tat a.b.C.run(C.java:7)\n\t... 3 more\n"
+    "Caused by: a.b.LostException: key\n\tat a.b.D.run(D.java:9)",
+    "goroutine 7 [running]:\n\tmain.go:7 +0x1d",
+    "  indented text\n",
+)
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_a_trace_belongs_to_the_line_before(trace):
+    lines = [f"2024-05-01 10:00:{n:02} INFO door {n} opened" for n in range(20)]
+    header = detect_header(lines)
+    found = header.read([lines[0], *trace.split("\n"), lines[1], "no header"])
+    assert found.messages == ["door 0 opened", "door 1 opened", "no header"]
+    assert found.places == [0, trace.count("\n") + 2, trace.count("\n") + 3]
+    # Without a line before it is a message of its own.
+    first = trace.split("\n")[0]
+    assert header.read([first]).messages == [first]
+    assert header.read([first], begun=True).messages == []
+
+
+@pytest.mark.parametrize(
+    ("time", "seconds"),
+    [
+        ("2024-05-01 10:00:00", 1714557600),
+        ("2024-05-01T12:00:00.5+02:00", 1714557600.5),
+        ("2024/05/01 10:00:00,250", 1714557600.25),
+        ("01/May/2024:10:00:00 +0000", 1714557600),
+        ("Wed May 01 10:00:00 2024", 1714557600),
+        ("1714557600", 1714557600),
+        ("1714557600123", 1714557600.123),
+        ("Jan  1 00:01:00", 946684860),
+        ("10:00:00", None),
+        ("2024-13-01 10:00:00", None),
+    ],
+)
+def test_times_are_seconds(time, seconds):
+    assert seconds_of(time) == (seconds if seconds is None else pytest.approx(seconds))

@@ -7,7 +7,7 @@ import os
 import click
 
 from .. import __version__
-from . import chat, dedup, parse, snapshots, watch
+from . import chat, dedup, diff, digest, mcp, parse, snapshots, watch
 
 # Products here are small: more threads of BLAS wait for each other, most of all on busy cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -22,6 +22,9 @@ def main() -> None:
 for part in (
     parse.command,
     watch.command,
+    digest.command,
+    diff.command,
+    mcp.command,
     dedup.command,
     snapshots.info,
     snapshots.merge,

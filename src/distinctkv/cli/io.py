@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,6 +30,22 @@ def input_paths(paths: Sequence[str]) -> list[str]:
         if path != "-" and not os.access(path, os.R_OK):
             raise click.ClickException(f"no permission to read {path}")
     return [*paths] or ["-"]
+
+
+@contextmanager
+def read_twice(path: str) -> Iterator[str]:
+    """A path that can be read twice: a pipe or standard input is copied to a temporary file."""
+    if path != "-" and os.path.isfile(path):
+        yield path
+        return
+    from ..logs.digest import spooled
+
+    if path == "-" and sys.stdin is None:
+        raise click.ClickException("standard input is closed; name a file to read")
+    with open(path, "rb") if path != "-" else nullcontext(sys.stdin.buffer) as source:
+        parts = iter(lambda: source.read(1 << 20), b"")
+        with spooled(parts) as copy:
+            yield copy
 
 
 def total_size(paths: Sequence[str]) -> int | None:

@@ -6,8 +6,8 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, astuple, fields
 from pathlib import Path
 from time import perf_counter
@@ -22,8 +22,10 @@ from .io import (
     input_paths,
     lock_state,
     progress,
+    read_twice,
     standard_output,
     total_size,
+    valid,
     visible,
 )
 
@@ -41,7 +43,7 @@ CHUNK = 1 << 20  # bytes of text that are read, and then parsed, at a time
 ROWS = 40  # of a table, unless --top says more
 WIDE = 90  # columns from which times have a column of their own
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a formula in a spreadsheet begins
-OPTIONS: tuple[Any, ...] = (
+HEADER_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--header",
         metavar="REGEX|auto|none",
@@ -55,6 +57,9 @@ OPTIONS: tuple[Any, ...] = (
         metavar="NAME",
         help="The field of JSON lines or logfmt that is the message. [default: found by its name]",
     ),
+)
+OPTIONS: tuple[Any, ...] = (
+    *HEADER_OPTIONS,
     click.option(
         "--state",
         type=STATE,
@@ -90,12 +95,24 @@ def shared_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def header_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where the message of a line is."""
+    for option in reversed(HEADER_OPTIONS):
+        command = option(command)
+    return command
+
+
 @click.command("parse")
 @click.argument("files", metavar="[FILE|-]...", nargs=-1)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object per line, one for each template."
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values.")
+@click.option(
+    "--otel",
+    is_flag=True,
+    help="Print one OTLP log record per message, with log.record.template and its parameters.",
+)
 @click.option(
     "--top",
     type=click.IntRange(min=1),
@@ -108,6 +125,7 @@ def command(
     files: tuple[str, ...],
     as_json: bool,
     as_csv: bool,
+    otel: bool,
     top: int | None,
     follow: bool,
     header: str,
@@ -117,18 +135,30 @@ def command(
     gain: float | None,
     metrics: int | None,
 ) -> None:
-    """Find the templates of logs.
+    r"""Find the templates of logs.
 
-    A template is what lines of one kind have in common. The input is plain text or compressed
-    with gzip, bzip2, xz or zstd. The output is a table on a terminal and JSON lines in a pipe.
-    Lines that are not UTF-8 or very long are parsed, too, and counted. Ctrl-C prints the result so
-    far and saves the state.
+    A template is what lines of one kind have in common. The input is plain text, JSON lines,
+    logfmt or OTLP JSON lines, also compressed with gzip, bzip2, xz or zstd. The output is a table
+    on a terminal and JSON lines in a pipe. Lines of a stack trace belong to the line before. Lines
+    that are not UTF-8 or very long are parsed, too, and counted. Ctrl-C prints the result so far
+    and saves the state.
+
+    \b
+    distinctkv parse app.log --top 20
+    kubectl logs my-pod | distinctkv parse --csv > templates.csv
+    distinctkv parse app.jsonl --field event --otel > records.jsonl
     """
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other; choose one")
+    if as_json + as_csv + otel > 1:
+        raise click.UsageError("--json, --csv and --otel exclude each other; choose one")
+    if otel and (state or follow or top or budget or metrics is not None):
+        raise click.UsageError(
+            "--otel reads all lines twice; leave out --state, --follow, --top, --budget, --metrics"
+        )
     if follow and len(files) > 1:
         raise click.UsageError(f"only one file can be followed, got {len(files)}")
     paths = input_paths(files)
+    if otel:
+        sys.exit(_write_otlp(paths, header, field))
     with Stop() as stop, standard_output(), file_errors(), lock_state(state):
         job = open_job(
             *(paths, header, field, state, budget, gain), follow=follow, stop=stop, chunk=CHUNK
@@ -167,8 +197,6 @@ def open_job(
     """The job that the options describe, resumed from the state if there is one."""
     from ..logs.job import ALERT_RULE, Job
 
-    if field is not None and header != "auto":
-        raise click.UsageError("--field and --header exclude each other; choose one")
     for path in paths:
         if state is not None and state.exists() and path != "-" and state.samefile(path):
             raise click.BadParameter(
@@ -178,7 +206,7 @@ def open_job(
         paths,
         _open_parser(state, budget, gain),
         state=state,
-        header=None if header in ("auto", "none") else _header(header),
+        header=open_header(header, field),
         detect_header=header == "auto",
         field=field,
         follow=follow,
@@ -188,9 +216,14 @@ def open_job(
     )
 
 
-def _header(pattern: str) -> Header:
+def open_header(pattern: str, field: str | None) -> Header | None:
+    """The header that the options describe; None if it is to be detected, or there is none."""
     from ..logs.headers import Header
 
+    if field is not None and pattern != "auto":
+        raise click.UsageError("--field and --header exclude each other; choose one")
+    if pattern in ("auto", "none"):
+        return None
     try:
         return Header(pattern)
     except re.error as error:
@@ -365,6 +398,34 @@ def _write_json(rows: Sequence[TemplateRow]) -> None:
             if not timed:
                 del cells[name]
         sys.stdout.write(json.dumps(cells, ensure_ascii=False) + "\n")
+
+
+def _write_otlp(paths: Sequence[str], header: str, field: str | None) -> int:
+    """One OTLP record for each message; the exit status."""
+    from ..logs.digest import ParsedLog
+    from ..logs.otlp import write_otlp
+
+    with Stop() as stop, standard_output(), file_errors(), ExitStack() as stack:
+        sources = [stack.enter_context(read_twice(path)) for path in paths]
+        log = ParsedLog(
+            sources,
+            header=open_header(header, field),
+            detect_header=header == "auto",
+            field=field,
+            stop=stop,
+        )
+        for one in log.occurrences():
+            template, values = one.match.template, one.match.parameters
+            record = write_otlp(one.message, one.time, one.level, template, values)
+            sys.stdout.write(f"{valid(record)}\n")
+        print_damages(log.job.source.damages)
+    return stop.status or int(bool(log.job.source.damages))
+
+
+def print_damages(damages: Mapping[str, str]) -> None:
+    """Say on standard error which files were read in part."""
+    for name, why in damages.items():
+        click.echo(f"{name} is damaged, read up to there: {why}", err=True)
 
 
 def _write_csv(rows: Sequence[TemplateRow]) -> None:

@@ -1,5 +1,6 @@
 """Templates of log lines, read from files, pipes and folders."""
 
+from .digest import Digest, digest
 from .parser import LogMatch, LogParser, LogTemplate
 
-__all__ = ["LogMatch", "LogParser", "LogTemplate"]
+__all__ = ["Digest", "LogMatch", "LogParser", "LogTemplate", "digest"]

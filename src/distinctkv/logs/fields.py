@@ -10,10 +10,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from .headers import Header, Records, detect_header, level_of
+from .otlp import LogRecord, read_otlp
 
 NAMES: Mapping[str, tuple[str, ...]] = {  # of fields in lower case, the most telling first
     "message": (
@@ -133,11 +133,11 @@ class OpenTelemetryHeader(FieldHeader):
         """Messages, times and levels of all records."""
         found = Records([], [], [], [])
         for place, line in enumerate(lines):
-            records = _otlp_records(line)
-            for record in [None] if records is None else records:
-                found.messages.append(line if record is None else _otlp_body(record))
-                found.times.append(None if record is None else _otlp_time(record))
-                found.levels.append("" if record is None else _otlp_level(record))
+            records = read_otlp(line)
+            for record in [LogRecord(line, None, "")] if records is None else records:
+                found.messages.append(record.body)
+                found.times.append(record.time)
+                found.levels.append(record.level)
                 found.places.append(place)
         return found if self.inner is None else _read_inner(found, self.inner)
 
@@ -164,11 +164,13 @@ def detect_fields(lines: Sequence[str], message: str | None = None) -> FieldHead
     lines = [line for line in lines if line.strip()]
     if not lines:
         return None
-    if sum(_otlp_records(line) is not None for line in lines) >= MIN_SHARE * len(lines):
+    if sum(read_otlp(line) is not None for line in lines) >= MIN_SHARE * len(lines):
         found = OpenTelemetryHeader()
         return OpenTelemetryHeader(_inner_header(found, lines))
     for form, read in _READERS.items():
         records = [fields for line in lines if (fields := read(line)) is not None]
+        if message is not None and not any(message in fields for fields in records):
+            continue
         if len(records) >= MIN_SHARE * len(lines):
             names = _choose(records, message)
             if "message" in names or (names and form == "json"):
@@ -225,37 +227,3 @@ def _level(value: object) -> str:
         steps = ((60, "critical"), (50, "error"), (40, "warning"), (30, "info"), (20, "debug"))
         return next((name for least, name in steps if value >= least), "trace" if value > 7 else "")
     return level_of(value) if isinstance(value, str) else ""
-
-
-def _otlp_records(line: str) -> list[Fields] | None:
-    """The records of an export request of OpenTelemetry; None if the line is none."""
-    if "resourceLogs" not in line:
-        return None
-    try:
-        scopes = [scope for one in json.loads(line)["resourceLogs"] for scope in one["scopeLogs"]]
-        return [record for scope in scopes for record in scope["logRecords"]]
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return None
-
-
-def _otlp_body(record: Fields) -> str:
-    body = record.get("body") or {}
-    value = body.get("stringValue") if isinstance(body, dict) else body
-    return _text(body if value is None else value).rstrip("\r\n")
-
-
-def _otlp_time(record: Fields) -> str:
-    nanoseconds = record.get("timeUnixNano") or record.get("observedTimeUnixNano") or 0
-    if not str(nanoseconds).isdecimal() or not int(nanoseconds):
-        return ""
-    at = datetime.fromtimestamp(int(nanoseconds) / 1e9, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _otlp_level(record: Fields) -> str:
-    """The level by its text, or by its number: four numbers for each, from 1."""
-    number = record.get("severityNumber") or 0
-    names = ("", "trace", "debug", "info", "warning", "error", "critical")
-    named = level_of(str(record.get("severityText") or ""))
-    place = (int(number) + 3) // 4 if str(number).isdecimal() else 0
-    return named or names[min(place, 6)]

@@ -282,12 +282,14 @@ def detect_header(lines: Sequence[str]) -> Header | None:
     return Header(pattern, [field for unit in units for field in unit.fields])
 
 
+_EXCEPTION = r"(?:[a-zA-Z_][\w$]*\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Throwable)"
 _continuation = re.compile(
     r"\s|$|Caused by: |Suppressed: |\.\.\. \d+ more|Traceback \(most recent call last\):|"
     r"During handling of the above exception|The above exception was the direct cause|"
     r"goroutine \d+ \[|"
-    r"(?:[a-zA-Z_][\w$]*\.)*[A-Z]\w*(?:Error|Exception|Warning|Interrupt|Exit|Throwable)(?::\s|$)"
+    rf"{_EXCEPTION}(?::\s|$)"
 )
+_exception = re.compile(rf"(?:Caused by: )?({_EXCEPTION})(?::\s|$)")
 
 
 def is_continuation(line: str) -> bool:
@@ -297,6 +299,16 @@ def is_continuation(line: str) -> bool:
     [True, True, False]
     """
     return _continuation.match(line) is not None
+
+
+def exception_of(line: str) -> str:
+    """The class of the exception that a line of a trace names; empty if it names none.
+
+    >>> exception_of("Caused by: java.io.IOException: no"), exception_of("  raise KeyError")
+    ('java.io.IOException', '')
+    """
+    found = _exception.match(line)
+    return "" if found is None else found[1]
 
 
 GLUED = "IWEF"  # letters before a time, in the logs of Go programs

@@ -318,6 +318,7 @@ class Job:
         # Line numbers are noted from the first batch on in which not every line is a message.
         self._numbers, self._numbered = SeenTimes(), False
         self._n_lines = self.parser.seen  # in all batches
+        self._begun = self._n_lines > 0  # whether there is a line that others can belong to
         if not note:
             return [], None
         self._n_lines, self.continued = int(note["lines"]), int(note["continued"])
@@ -358,14 +359,15 @@ class Job:
             self.timed = time_share(first)
             if self._field is not None and f"message={self._field}" not in self._fields:
                 raise SourceError(
-                    f"the first lines are neither JSON objects nor logfmt; leave out the field "
-                    f"{self._field}"
+                    f"the first lines are no JSON objects or logfmt with a field {self._field}; "
+                    "name another field, or none"
                 )
         start, header = self._n_lines, self.header
         self._n_lines += len(lines)
         if header is None or not lines:
             return Batch(start, lines, lines, [], n_known, [], range(len(lines)))
-        messages, times, levels, places = header.read(lines, self.parser.seen > 0)
+        messages, times, levels, places = header.read(lines, self._begun)
+        self._begun |= bool(messages)
         self.without_header += times.count(None)
         self.continued += len(lines) - len(set(places))
         times = times if header.has_time else []

@@ -1,0 +1,119 @@
+"""``distinctkv mcp``: digests of logs as tools for agents (Model Context Protocol)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+TOKENS, LIMIT = 2000, 50  # of an answer; messages of a template: unless the agent says more
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command("mcp", short_help="Digests of logs as tools for agents.")
+@click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=FOLDER)
+def command(folders: tuple[Path, ...]) -> None:
+    r"""Serve digests of the logs below some folders to an agent, over standard input and output.
+
+    The tools are digest, new_since, diff and lines_of. No file outside the folders is read, and
+    none is written. It needs the extra mcp.
+
+    \b
+    distinctkv mcp /var/log/app ./build
+    """
+    try:
+        import mcp.server
+    except ImportError as error:
+        from ..extras import install
+
+        raise click.ClickException(f"mcp is not installed; {install('mcp')}") from error
+    server(mcp.server.MCPServer("distinctkv", log_level="WARNING"), folders).run()
+
+
+def find_file(path: str, folders: tuple[Path, ...]) -> Path:
+    """The file of this name in one of the folders; ValueError if it is outside, or is none."""
+    roots = [folder.resolve() for folder in folders]
+    names = ", ".join(map(str, roots))
+    found = [(root / path).resolve() for root in roots]
+    inside = [one for one in found if any(one.is_relative_to(root) for root in roots)]
+    if not inside:
+        raise ValueError(f"{path} is outside {names}")
+    if not (files := [one for one in inside if one.is_file()]):
+        raise ValueError(f"there is no file {path} in {names}")
+    return files[0]
+
+
+def server(made: MCPServer, folders: tuple[Path, ...]) -> MCPServer:
+    """A server with the four tools."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    from ..compression import SourceError
+    from ..logs.diff import LogDiff
+    from ..logs.digest import Digest, ParsedLog
+    from ..logs.parser import LogParser
+    from .diff import diff_text
+    from .io import valid
+
+    @contextmanager
+    def log(path: str, parser: LogParser | None = None) -> Iterator[ParsedLog]:
+        """A log; the agent is told what is wrong with its request."""
+        try:
+            yield ParsedLog([str(find_file(path, folders))], parser=parser)
+        except (LookupError, OSError, SourceError, ValueError) as error:
+            raise ToolError(str(error.args[0] if error.args else error)) from error
+
+    @made.tool()
+    def digest(path: str, tokens: int = TOKENS, values: bool = False) -> str:
+        """Give a log or a long output in few lines: each template with count, id and an example.
+
+        A value is ``<*>``; ``values`` says what stands there. If not all templates fit into so many
+        tokens, errors and rare ones are shown.
+        """
+        with log(path) as found:
+            return valid(Digest.of(found, values=values).fit(tokens=tokens).text())
+
+    @made.tool()
+    def new_since(path: str, line: int, tokens: int = TOKENS) -> str:
+        """Give the templates of a log that were first seen after a line.
+
+        A digest says how many lines there are, so this tells what is new since then.
+        """
+        with log(path) as found:
+            whole = Digest.of(found)
+            new = tuple(row for row in whole.rows if row.first_line > line)
+            whole = replace(whole, name=f"{path}, new after line {line}", rows=new)
+            return valid(whole.fit(tokens=tokens).text())
+
+    @made.tool()
+    def diff(before: str, after: str, everything: bool = False) -> str:
+        """Give the templates that are new, gone, more or less frequent in the second log.
+
+        ``everything`` also lists differences that may be chance.
+        """
+        parser = LogParser()
+        with log(before, parser) as first, log(after, parser) as second:
+            return valid(diff_text(LogDiff.of(first, second), [before, after], everything))
+
+    @made.tool()
+    def lines_of(path: str, id: int, limit: int = LIMIT, after: int = 0) -> str:
+        """Give the lines behind an id of a digest, as they are, with their numbers.
+
+        At most ``limit`` messages are shown, of those after the line ``after``.
+        """
+        with log(path) as found:
+            rows = (one for one in found.lines_of(id) if one.number > after)
+            shown = [*islice(rows, limit + 1)]
+            texts = ["\n".join([f"{one.number}: {one.lines[0]}", *one.lines[1:]]) for one in shown]
+            if len(shown) > limit > 0:
+                texts[limit:] = [f"more after line {shown[limit - 1].number}"]
+            return valid("\n".join(texts))
+
+    return made

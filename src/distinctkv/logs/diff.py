@@ -1,0 +1,160 @@
+"""What is new, gone, more or less frequent in one log than in another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .digest import ParsedLog
+
+LEVEL = 0.01  # chance of any row between two parts of one log
+BLOCKS = 20  # parts of a log, in its order, by which bursts are measured
+MIN_RATIO = 1.5  # between two rates that are told apart
+EXACT = 2000  # lines up to which the binomial distribution is summed
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRow:
+    """A template in two logs.
+
+    ``change`` is new, gone, more or less. ``ratio`` is that of the shares of lines; None if new.
+    ``chance`` bounds the probability that two parts of one log have such a row. ``first_line`` and
+    ``example`` are from the second log, or from the first one if the template is gone.
+    """
+
+    id: int
+    change: str
+    template: str
+    before: int
+    after: int
+    ratio: float | None
+    chance: float
+    significant: bool
+    first_line: int
+    example: str
+
+
+@dataclass(frozen=True)
+class LogDiff:
+    """All templates of two logs, the least likely difference first."""
+
+    n_before: int
+    n_after: int
+    rows: tuple[DiffRow, ...]
+
+    @classmethod
+    def of(cls, before: ParsedLog, after: ParsedLog) -> LogDiff:
+        """Compare two logs that one parser has read; both are read again."""
+        logs = _tally(before), _tally(after)
+        sizes = before.n_messages, after.n_messages
+        templates = [row for row in before.parser.templates() if row.count]
+        rows = [
+            _row(row.id, row.template, [log.get(row.id, _Tally()) for log in logs], sizes,
+                 len(templates))
+            for row in templates
+        ]  # fmt: skip
+        rows.sort(key=lambda row: (not row.significant, row.chance, -row.before - row.after))
+        return cls(*sizes, tuple(rows))
+
+    @property
+    def significant(self) -> tuple[DiffRow, ...]:
+        """The rows that chance does not explain."""
+        return tuple(row for row in self.rows if row.significant)
+
+    def rare(self, change: str) -> int:
+        """How many templates are ``new`` or ``gone``, but too rare to tell from chance."""
+        return sum(row.change == change and not row.significant for row in self.rows)
+
+    def data(self, everything: bool = False) -> dict[str, Any]:
+        """As an object for JSON."""
+        rows = [asdict(row) for row in (self.rows if everything else self.significant)]
+        rare = {"new": self.rare("new"), "gone": self.rare("gone")}
+        return {"before": self.n_before, "after": self.n_after, "rows": rows, "rare": rare}
+
+
+@dataclass(slots=True)
+class _Tally:
+    """The lines of a template in each block of a log, and the first of them."""
+
+    blocks: list[int] = field(default_factory=lambda: [0] * BLOCKS)
+    first_line: int = 0
+    example: str = ""
+
+    @property
+    def count(self) -> int:
+        return sum(self.blocks)
+
+
+def _tally(log: ParsedLog) -> Mapping[int, _Tally]:
+    found: dict[int, _Tally] = {}
+    for index, one in enumerate(log.occurrences()):
+        tally = found.get(one.match.id)
+        if tally is None:
+            found[one.match.id] = tally = _Tally(first_line=one.number, example=one.lines[0])
+        tally.blocks[min(index * BLOCKS // log.n_messages, BLOCKS - 1)] += 1
+    return found
+
+
+def _row(
+    number: int, template: str, logs: Sequence[_Tally], sizes: tuple[int, int], n_templates: int
+) -> DiffRow:
+    before, after = (log.count for log in logs)
+    shares = [log.count / max(1, size) for log, size in zip(logs, sizes, strict=True)]
+    ratio = shares[1] / shares[0] if before else None
+    if ratio is None or not after:
+        change, burst, large = ("gone" if before else "new"), 1.0, True
+    else:
+        change, burst = ("more" if ratio >= 1 else "less"), burstiness(*(t.blocks for t in logs))
+        large = not 1 / MIN_RATIO < ratio < MIN_RATIO
+    share = sizes[1] / max(1, sum(sizes))
+    chance = min(1.0, n_templates * binomial_test(before / burst, after / burst, share))
+    example = logs[1] if after else logs[0]
+    return DiffRow(
+        *(number, change, template, before, after, ratio, chance),
+        *(large and chance <= LEVEL, example.first_line, example.example),
+    )
+
+
+def burstiness(*logs: Sequence[int]) -> float:
+    """How many times the variance of the counts in blocks is that of lines at random; at least 1.
+
+    >>> burstiness([5, 5, 5, 5]), burstiness([20, 0, 0, 0])
+    (1.0, 20.0)
+    """
+    scatter, freedom = 0.0, 0
+    for blocks in logs:
+        mean = sum(blocks) / len(blocks)
+        if mean:
+            scatter += float(np.sum((np.array(blocks) - mean) ** 2)) / mean
+            freedom += len(blocks) - 1
+    return max(1.0, scatter / freedom) if freedom else 1.0
+
+
+def binomial_test(before: float, after: float, share: float) -> float:
+    """The two-sided probability of so uneven counts if each line is in a log by chance.
+
+    ``share`` is the part of all lines that are in the second log.
+
+    >>> binomial_test(0, 10, 0.5) == 2 * 0.5**10, binomial_test(5, 5, 0.5)
+    (True, 1.0)
+    """
+    low, high = round(before), round(after)
+    n = low + high
+    if not n or not 0 < share < 1:
+        return 1.0
+    if n > EXACT and low and high:
+        spread = math.sqrt(n * share * (1 - share))
+        return math.erfc(max(0.0, abs(high - n * share) - 0.5) / spread / math.sqrt(2))
+    if high < n * share:
+        high, share = low, 1 - share
+    tail = [_log_binomial(n, k, share) for k in range(high, n + 1)]
+    return min(1.0, 2 * math.fsum(map(math.exp, tail)))
+
+
+def _log_binomial(n: int, k: int, share: float) -> float:
+    ways = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    return ways + k * math.log(share) + (n - k) * math.log1p(-share)

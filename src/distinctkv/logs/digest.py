@@ -1,0 +1,495 @@
+"""A long log or output in few lines: its templates with counts, within a budget of tokens."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any, NamedTuple
+
+from .headers import LEVELS, Header, exception_of
+from .job import Batch, Job, TemplateRow
+from .parser import LogMatch, LogParser
+
+WILDCARD = "<*>"
+FREQUENT = 0.05  # of all lines: such a template says what the log is mostly about
+CUT = 240  # characters of a template or an example, if there is a budget
+VALUE_CUT, TOP_VALUES = 40, 3  # characters of a value; values of a place that are shown
+MAX_VALUES = 1000  # different ones of a place that are counted
+_token = re.compile(r"[A-Za-z]{1,4}|\d{1,2}|[^\sA-Za-z\d]")
+# Without a level in the header a line is an error if it says so.
+_alarming = re.compile(
+    r"\b(?:error|fatal|critical|panic|exception|traceback|segfault|abort(?:ed|ing)?|crash(?:ed)?|"
+    r"fail(?:ed|ure|s|ing)?|denied|refused|unreachable|corrupt(?:ed|ion)?|timed?[ -]?out)\b|"
+    r"(?:Error|Exception)\b",
+    re.IGNORECASE,
+)
+Update = Callable[[int], None]
+
+
+def estimate_tokens(text: str) -> int:
+    """Tokens of a text for a language model, rather too many than too few.
+
+    Up to four letters of a word, up to two digits, and any other character that is no blank count
+    as one token.
+
+    >>> estimate_tokens("Took 250 ms.")
+    5
+    """
+    return len(_token.findall(text))
+
+
+class Occurrence(NamedTuple):
+    """A message with the line that it begins in, from 1, and the lines as they are."""
+
+    number: int
+    lines: list[str]
+    message: str
+    time: str | None
+    level: str
+    match: LogMatch
+
+
+class ParsedLog:
+    """Files that were read once as one log: their templates, and which lines have them.
+
+    ``update`` is called with the bytes read, ``stop`` says whether to end early.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        parser: LogParser | None = None,
+        header: Header | None = None,
+        detect_header: bool = True,
+        field: str | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        update: Update = lambda n_bytes: None,
+    ) -> None:
+        self.parser = LogParser() if parser is None else parser
+        detect = detect_header and header is None
+        self.job = job = Job(
+            paths, self.parser, header=header, detect_header=detect, field=field, stop=stop
+        )
+        self.n_messages = 0
+        self._levels: dict[int, Counter[str]] = {}
+        self._exceptions: dict[int, Counter[str]] = {}
+        last = -1
+        for batch in job:
+            ids = job.parse(batch)
+            self.n_messages += len(ids)
+            for number, level in zip(ids, batch.levels, strict=False):
+                self._levels.setdefault(number, Counter())[level] += 1
+            if len(ids) < len(batch.lines):
+                self._note_exceptions(batch, ids, last)
+            last = ids[-1] if ids else last
+            update(job.source.bytes_read)
+
+    def occurrences(self) -> Iterator[Occurrence]:
+        """All messages, read again, each with the template that it has now.
+
+        Lines that were written since the first reading are left out.
+        """
+        self.parser.templates()
+        again = Job(self.job.source.paths, LogParser(), header=self.job.header)
+        n_left = self.n_messages
+        last: Occurrence | None = None
+        for batch in again:
+            places = batch.places
+            if last is not None:
+                last.lines.extend(batch.lines[: places[0] if places else None])
+            for place, message in enumerate(batch.messages[:n_left]):
+                if last is not None:
+                    yield last
+                end = places[place + 1] if place + 1 < len(places) else len(batch.lines)
+                lines = batch.lines[places[place] : max(end, places[place] + 1)]
+                match = self.parser.match(message)
+                time = batch.times[place] if batch.times else None
+                level = batch.levels[place] if batch.levels else ""
+                last = (
+                    None
+                    if match is None
+                    else Occurrence(batch.number(place), lines, message, time, level, match)
+                )
+            n_left -= len(batch.messages)
+            if n_left <= 0:
+                break
+        if last is not None:
+            yield last
+
+    def lines_of(self, number: int) -> Iterator[Occurrence]:
+        """All messages of a template; LookupError if there is no template with this id."""
+        now = self.parser.resolve(number)
+        if now is None:
+            ids = sorted(row.id for row in self.parser.templates())
+            known = f"ids are {ids[0]} to {ids[-1]}" if ids else "there is none"
+            raise LookupError(f"no template has the id {number}; {known}")
+        return (one for one in self.occurrences() if one.match.id == now)
+
+    def _note_exceptions(self, batch: Batch, ids: Sequence[int], last: int) -> None:
+        """Note the exceptions in lines that belong to the line before."""
+        starts = dict(zip(batch.places, ids, strict=True))
+        for place, line in enumerate(batch.lines):
+            last = starts.get(place, last)
+            if place not in starts and (name := exception_of(line)):
+                self._exceptions.setdefault(last, Counter())[name] += 1
+
+    def _by_template(self, counts: Mapping[int, Counter[str]]) -> dict[int, Counter[str]]:
+        """Counts by the present ids."""
+        found: dict[int, Counter[str]] = {}
+        for number, counter in counts.items():
+            now = self.parser.resolve(number)
+            found.setdefault(-1 if now is None else now, Counter()).update(counter)
+        return found
+
+    def rows(self) -> list[DigestRow]:
+        """All templates in the order of their first lines."""
+        templates = self.job.templates()  # settles the ids
+        levels = self._by_template(self._levels)
+        exceptions = self._by_template(self._exceptions)
+        rows = []
+        for row in templates:
+            [(level, _)] = levels.get(row.id, Counter([""])).most_common(1)
+            named = exceptions.get(row.id, Counter())
+            rows.append(DigestRow.of(row, level, _compact(named) if named else ""))
+        return sorted(rows, key=lambda row: (row.first_line, row.id))
+
+    def values(self) -> dict[int, tuple[str, ...]]:
+        """What stands at the places of each template, in a compact form; reads all lines again."""
+        found: dict[int, list[Counter[str]]] = {}
+        for one in self.occurrences():
+            if WILDCARD in one.match.template:
+                places = found.setdefault(one.match.id, [])
+                for place, value in enumerate(one.match.parameters):
+                    if place == len(places):
+                        places.append(Counter())
+                    if value in places[place] or len(places[place]) < MAX_VALUES:
+                        places[place][value] += 1
+        return {number: tuple(map(_compact, places)) for number, places in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class DigestRow:
+    """A template: lines are numbered from 1, times and level are empty if not known."""
+
+    id: int
+    template: str
+    count: int
+    first_line: int
+    last_line: int
+    first_time: str
+    last_time: str
+    level: str
+    example: str
+    exceptions: str = ""  # in the traces that belong to its lines
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, row: TemplateRow, level: str, exceptions: str) -> DigestRow:
+        """A row of the template table."""
+        example = row.examples[0] if row.examples else row.template
+        return cls(
+            *(row.id, row.template, row.count, row.first_line, row.last_line),
+            *(row.first_time, row.last_time, level, example, exceptions),
+        )
+
+    @property
+    def severity(self) -> int:
+        """2 for errors, 1 for warnings, 0 for others; by the level, or else by the words."""
+        if self.level:
+            rank = LEVELS.index(self.level)
+            return 2 if rank >= LEVELS.index("error") else int(self.level == "warning")
+        return 2 * bool(_alarming.search(self.template))
+
+    def head(self, cut: int | None = None) -> str:
+        """Count, id, level and template."""
+        level = f"{self.level.upper()} " if self.level else ""
+        return f"{self.count:,}x [{self.id}] {level}{_cut(self.template or '(empty)', cut)}"
+
+    def details(self, cut: int | None = None) -> list[str]:
+        """Where and when, an example, and values."""
+        seen = f"line {self.first_line:,}"
+        if self.count > 1:
+            seen = f"lines {self.first_line:,} to {self.last_line:,}"
+        if time := _span(self.first_time, self.last_time):
+            seen += f", {time}"
+        lines = [seen]
+        if self.exceptions:
+            lines.append(f"with {self.exceptions}")
+        if self.values:
+            lines += [f"<{n}> {text}" for n, text in enumerate(self.values, 1)]
+        elif self.example.split() != self.template.split():
+            lines.append(f"e.g. {_cut(self.example, cut)}")
+        return [f"    {line}" for line in lines]
+
+
+@dataclass(frozen=True)
+class Digest:
+    """The templates of a log in the order of their first lines, and which of them are shown how.
+
+    ``n_lines`` are the lines read, ``n_messages`` the messages in them: the counts of all templates
+    add up to these. ``n_continued`` lines belong to the line before. ``detailed`` and ``brief`` are
+    ids of templates that are shown with and without details.
+    """
+
+    name: str
+    n_lines: int
+    n_messages: int
+    n_continued: int
+    rows: tuple[DigestRow, ...]
+    detailed: frozenset[int]
+    brief: frozenset[int] = frozenset()
+    cut: int | None = None
+
+    @classmethod
+    def of(cls, log: ParsedLog, *, values: bool = False) -> Digest:
+        """The digest of a log, with all templates."""
+        rows = log.rows()
+        if values:
+            found = log.values()
+            rows = [replace(row, values=found.get(row.id, ())) for row in rows]
+        job = log.job
+        name = ", ".join(job.source.names)
+        counts = job.counts.lines, log.n_messages, job.continued
+        return cls(name, *counts, tuple(rows), frozenset(row.id for row in rows))
+
+    @property
+    def hidden(self) -> tuple[DigestRow, ...]:
+        """The templates that are not shown."""
+        return tuple(row for row in self.rows if row.id not in self.detailed | self.brief)
+
+    def fit(
+        self, *, tokens: int | None = None, lines: int | None = None, form: str = "text"
+    ) -> Digest:
+        """The digest within a budget of tokens (see `estimate_tokens`), or of lines.
+
+        As many templates as possible are shown, then as many details. First in line are errors,
+        then templates with a twentieth of all lines, then warnings, then the rarest.
+        """
+        if tokens is None and lines is None:
+            return self
+        wanted = [math.inf if budget is None else budget for budget in (tokens, lines)]
+        budgets = [*wanted]
+        while True:
+            found = self._fit(*budgets)
+            sizes = _size(found.render(form))
+            over = max(size / want for size, want in zip(sizes, wanted, strict=True))
+            if over <= 1 or not found.detailed | found.brief:
+                return found
+            # Other forms take more room than text: try with less.
+            budgets = [budget / over - 1 for budget in budgets]
+
+    def _fit(self, tokens: float, lines: float) -> Digest:
+        """The same, if a row takes the room that it takes as text."""
+        none = replace(self, detailed=frozenset(), brief=frozenset(), cut=CUT)
+        n_tokens, n_lines = _size(none.text())
+        detailed, brief = set[int](), set[int]()
+        order = sorted(self.rows, key=self._priority)
+        for shown, render in ((brief, _brief), (detailed, _details)):
+            for row in order:
+                more_tokens, more_lines = _size(render(row))
+                fits = n_tokens + more_tokens <= tokens and n_lines + more_lines <= lines
+                if fits and (shown is brief or row.id in brief):
+                    shown.add(row.id)
+                    n_tokens, n_lines = n_tokens + more_tokens, n_lines + more_lines
+        return replace(none, detailed=frozenset(detailed), brief=frozenset(brief - detailed))
+
+    def text(self) -> str:
+        """As plain text."""
+        parts = [self._title()]
+        for row in self.rows:
+            if row.id in self.detailed | self.brief:
+                parts.append(row.head(self.cut))
+            if row.id in self.detailed:
+                parts += row.details(self.cut)
+        return "\n".join([*parts, *self._rest()])
+
+    def markdown(self) -> str:
+        """As a table, with templates and examples as code."""
+        rows = [row for row in self.rows if row.id in self.detailed | self.brief]
+        values = any(row.values for row in rows)
+        head = [
+            "count",
+            "id",
+            "level",
+            "lines",
+            "time",
+            "template",
+            "values" if values else "example",
+        ]
+        table = [head, ["---:", "---:", *["---"] * 5]]
+        for row in rows:
+            last = ""
+            where = f"{row.first_line}" + f" to {row.last_line}" * (row.count > 1)
+            time = _span(row.first_time, row.last_time)
+            if row.id in self.detailed and values:
+                last = "; ".join(f"<{n}> {text}" for n, text in enumerate(row.values, 1))
+            elif row.id in self.detailed and row.example != row.template:
+                last = row.example
+            texts = [_code(_cut(text, self.cut)) for text in (row.template, last)]
+            texts[-1] += f" with {row.exceptions}" if row.exceptions else ""
+            table.append([f"{row.count}", f"{row.id}", row.level, where, time, *texts])
+        lines = [f"| {' | '.join(cells)} |" for cells in table]
+        return "\n".join([self._title(), "", *lines, *("", *self._rest())[: 2 * bool(self.hidden)]])
+
+    def data(self) -> dict[str, Any]:
+        """As an object for JSON; templates in brief have no example and no values."""
+        rows = []
+        for row in self.rows:
+            if row.id in self.detailed | self.brief:
+                cells = {
+                    name: value for name, value in asdict(row).items() if value not in ("", ())
+                }
+                for name in () if row.id in self.detailed else ("example", "values"):
+                    cells.pop(name, None)
+                rows.append(cells | {"template": row.template})
+        hidden = {"templates": len(self.hidden), "count": sum(row.count for row in self.hidden)}
+        return {
+            "name": self.name,
+            "lines": self.n_lines,
+            "messages": self.n_messages,
+            "continuation_lines": self.n_continued,
+            "templates": rows,
+            "hidden": hidden,
+        }
+
+    def render(self, form: str) -> str:
+        """As ``text``, ``markdown`` or ``json``."""
+        if form == "json":
+            return json.dumps(self.data(), ensure_ascii=False)
+        return self.markdown() if form == "markdown" else self.text()
+
+    def _priority(self, row: DigestRow) -> tuple[int, int, int]:
+        frequent = row.count >= FREQUENT * self.n_messages
+        group = 0 if row.severity == 2 else 1 if frequent else 3 - row.severity
+        return group, row.count, row.first_line
+
+    def _title(self) -> str:
+        text = (
+            f"{self.name}: {_counted(self.n_lines, 'line')}, {_counted(len(self.rows), 'template')}"
+        )
+        if self.n_continued:
+            text += f"; {_counted(self.n_continued, 'line')} of traces belong to the line before"
+        return text
+
+    def _rest(self) -> list[str]:
+        hidden = self.hidden
+        if not hidden:
+            return []
+        counts = [row.count for row in hidden]
+        each = f"{min(counts):,}" + f" to {max(counts):,}" * (min(counts) != max(counts))
+        lines = "line" if each == "1" else "lines"
+        return [f"not shown: {_counted(len(hidden), 'template')}, each with {each} {lines}"]
+
+
+def digest(
+    source: str | os.PathLike[str] | Iterable[str],
+    *,
+    tokens: int | None = None,
+    lines: int | None = None,
+    values: bool = False,
+) -> Digest:
+    """The digest of a file, or of lines, within a budget of tokens or lines.
+
+    >>> text = [f"door {n} opened" for n in range(900)] + ["error: key lost"]
+    >>> print(digest(text).text())
+    lines: 901 lines, 2 templates
+    900x [0] door <*> opened
+        lines 1 to 900
+        e.g. door 0 opened
+    1x [1] error: key lost
+        line 901
+    """
+    for name, budget in (("tokens", tokens), ("lines", lines)):
+        if budget is not None and budget < 1:
+            raise ValueError(f"{name} must be at least 1, got {budget}")
+    if isinstance(source, (str, os.PathLike)):
+        return Digest.of(ParsedLog([os.fspath(source)]), values=values).fit(
+            tokens=tokens, lines=lines
+        )
+    with spooled(f"{line}\n".encode(errors="replace") for line in source) as path:
+        found = Digest.of(ParsedLog([path]), values=values)
+    return replace(found, name="lines").fit(tokens=tokens, lines=lines)
+
+
+@contextmanager
+def spooled(parts: Iterable[bytes]) -> Iterator[str]:
+    """A temporary file with these bytes, so that they can be read twice."""
+    with NamedTemporaryFile("wb", prefix="distinctkv-", delete=False) as file:
+        try:
+            for part in parts:
+                file.write(part)
+            file.close()
+            yield file.name
+        finally:
+            file.close()
+            Path(file.name).unlink(missing_ok=True)
+
+
+def _size(text: str) -> tuple[int, int]:
+    """Tokens and lines."""
+    return estimate_tokens(text), text.count("\n") + 1
+
+
+def _brief(row: DigestRow) -> str:
+    return row.head(CUT)
+
+
+def _details(row: DigestRow) -> str:
+    return "\n".join(row.details(CUT))
+
+
+def _cut(text: str, size: int | None) -> str:
+    return text if size is None or len(text) <= size else f"{text[: size - 3]}..."
+
+
+def _code(text: str) -> str:
+    """Text as code in a cell of a table."""
+    text = text.replace("|", "\\|").replace("`", "'")
+    return f"`{text}`" if text else ""
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def _span(first: str, last: str) -> str:
+    """Two times as one text, without the words that both begin with.
+
+    >>> _span("Jun 14 15:16:01", "Jun 14 15:20:00")
+    'Jun 14 15:16:01 to 15:20:00'
+    """
+    if not first or first == last:
+        return first
+    words, others = re.split(r"(?<=[ T])", first), re.split(r"(?<=[ T])", last)
+    while len(others) > 1 and words[0] == others[0]:
+        words, others = words[1:], others[1:]
+    return f"{first} to {''.join(others)}"
+
+
+_number = re.compile(r"[+-]?\d{1,15}(?:\.\d+)?")
+
+
+def _compact(counts: Counter[str]) -> str:
+    """The values of a place: the range of numbers, or the most frequent values.
+
+    >>> _compact(Counter(["7", "9", "7"])), _compact(Counter(["ann", "bob", "ann"]))
+    ('7 to 9, 2 different', 'ann (2), bob (1)')
+    """
+    different = f"{len(counts):,} different"
+    if len(counts) == MAX_VALUES:
+        different = f"at least {different}"
+    if len(counts) > 1 and all(map(_number.fullmatch, counts)):
+        least, most = min(counts, key=float), max(counts, key=float)
+        return f"{least} to {most}, {different}"
+    top = counts.most_common(TOP_VALUES)
+    shown = [f"{_cut(value, VALUE_CUT) or '(empty)'} ({count:,})" for value, count in top]
+    return ", ".join(shown) + (f", {different}" if len(counts) > TOP_VALUES else "")

@@ -1,0 +1,104 @@
+"""Log records of OpenTelemetry, in JSON lines of OTLP: read, and written with their templates."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from .headers import level_of, seconds_of
+
+TEMPLATE = "log.record.template"  # the attribute; PARAMETER.<name> are the values
+PARAMETER = f"{TEMPLATE}.parameter"
+WILDCARD = "<*>"
+# Severity numbers of OpenTelemetry are four for each level, from 1; a notice is the second of info.
+_SEVERITIES = {
+    **{"trace": 1, "debug": 5, "info": 9, "notice": 10, "warning": 13, "error": 17},
+    "critical": 21,
+}
+_LEVELS = ("", "trace", "debug", "info", "warning", "error", "critical")
+_name = re.compile(r"""([A-Za-z_][\w.-]*)(?:=|: ?)["'(\[]?$""")
+
+
+class LogRecord(NamedTuple):
+    """A record: its body as text, its time and its level, both empty if not known."""
+
+    body: str
+    time: str | None
+    level: str
+
+
+def read_otlp(line: str) -> list[LogRecord] | None:
+    """The records of an export request in JSON; None if the line is none.
+
+    >>> read_otlp(write_otlp("door 7", "1970-01-01 00:00:01", "error", "door <*>", ("7",)))
+    [LogRecord(body='door 7', time='1970-01-01T00:00:01.000Z', level='error')]
+    """
+    if "resourceLogs" not in line:
+        return None
+    try:
+        scopes = [scope for one in json.loads(line)["resourceLogs"] for scope in one["scopeLogs"]]
+        return [_read(record) for scope in scopes for record in scope["logRecords"]]
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def write_otlp(
+    body: str, time: str | None, level: str, template: str, parameters: Sequence[str]
+) -> str:
+    """An export request with one record, its template and values as attributes.
+
+    A value is named by the word before it (`port=<*>`, `port: <*>`), or by its place, from 1.
+    """
+    names = _names(template, len(parameters))
+    attributes = {TEMPLATE: template}
+    attributes |= {f"{PARAMETER}.{n}": text for n, text in zip(names, parameters, strict=True)}
+    record: dict[str, Any] = {}
+    # A time without a year says too little.
+    seconds = seconds_of(time) if time and re.search(r"\d{4}", time) else None
+    if seconds is not None:
+        record["timeUnixNano"] = str(round(seconds * 1e6) * 1000)
+    if level:
+        record |= {"severityNumber": _SEVERITIES[level], "severityText": level.upper()}
+    record["body"] = {"stringValue": body}
+    record["attributes"] = [
+        {"key": name, "value": {"stringValue": text}} for name, text in attributes.items()
+    ]
+    scopes = [{"scope": {"name": "distinctkv"}, "logRecords": [record]}]
+    request = {"resourceLogs": [{"resource": {}, "scopeLogs": scopes}]}
+    return json.dumps(request, ensure_ascii=False)
+
+
+def _names(template: str, n_values: int) -> list[str]:
+    """A name for each value; a name that comes again gets its place.
+
+    >>> _names("from <*> port=<*> to <*> port=<*>", 4)
+    ['1', 'port', '3', 'port.4']
+    """
+    names: list[str] = []
+    texts = template.split(WILDCARD)
+    for place in range(n_values):
+        found = _name.search(texts[place]) if place < len(texts) - 1 else None
+        name = found[1] if found else f"{place + 1}"
+        names.append(f"{name}.{place + 1}" if name in names else name)
+    return names
+
+
+def _read(record: dict[str, Any]) -> LogRecord:
+    body = record.get("body") or {}
+    value = body.get("stringValue", body) if isinstance(body, dict) else body
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    number = str(record.get("severityNumber") or 0)
+    place = (int(number) + 3) // 4 if number.isdecimal() else 0
+    level = level_of(str(record.get("severityText") or "")) or _LEVELS[min(place, 6)]
+    return LogRecord(text.rstrip("\r\n"), _time(record), level)
+
+
+def _time(record: dict[str, Any]) -> str:
+    nanoseconds = str(record.get("timeUnixNano") or record.get("observedTimeUnixNano") or "")
+    if not nanoseconds.isdecimal():
+        return ""
+    at = datetime.fromtimestamp(int(nanoseconds) / 1e9, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

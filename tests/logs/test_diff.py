@@ -1,0 +1,86 @@
+"""Two logs compared: what differs is told, and chance is not."""
+
+import random
+
+import pytest
+
+from distinctkv.logs import LogParser
+from distinctkv.logs.diff import LogDiff, binomial_test, burstiness
+from distinctkv.logs.digest import ParsedLog
+from tests.logs.test_digest import log
+
+
+@pytest.fixture
+def compare(tmp_path):
+    """The difference of two logs."""
+
+    def found(*logs):
+        parser, parsed = LogParser(), []
+        for number, lines in enumerate(logs):
+            path = tmp_path / f"{number}.log"
+            path.write_text("".join(f"{line}\n" for line in lines))
+            parsed.append(ParsedLog([str(path)], parser=parser))
+        return LogDiff.of(*parsed)
+
+    return found
+
+
+def test_halves_of_one_shuffled_log_do_not_differ(compare):
+    n_rows = []
+    for seed in range(25):
+        lines = log(seed, 1200, 80)
+        random.Random(seed).shuffle(lines)
+        found = compare(lines[:600], lines[600:])
+        assert sum(row.before + row.after for row in found.rows) == len(lines)
+        n_rows.append(len(found.significant))
+    assert sum(map(bool, n_rows)) <= 1  # at a level of .01 for each log
+
+
+def test_what_is_new_gone_more_and_less_is_told(compare):
+    before, after = log(7, 1000), log(7, 1000)
+    before[::50] = ["2024-05-01 10:00:00 INFO the lamp is on"] * 20
+    after[::40] = ["2024-05-01 10:00:00 ERROR the key is lost"] * 25
+    before[3::100] = ["2024-05-01 10:00:00 INFO bell rang twice"] * 10
+    after[3::10] = ["2024-05-01 10:00:00 INFO bell rang twice"] * 100
+    changes = {row.template: row for row in compare(before, after).significant}
+    assert changes["the key is lost"].change == "new"
+    assert changes["the key is lost"].first_line == 1
+    assert changes["the lamp is on"].change == "gone"
+    assert changes["bell rang twice"].change == "more"
+    assert 9 < changes["bell rang twice"].ratio < 11
+    back = {row.template: row for row in compare(after, before).significant}
+    assert back["bell rang twice"].change == "less"
+
+
+def test_one_new_line_is_told_apart_only_in_a_short_log(compare):
+    new = ["2024-05-01 10:00:00 ERROR the key is lost"]
+    long, short = log(8, 5000, 5), log(8, 50, 5)
+    assert compare(long, long[:2500] + new).significant == ()
+    assert compare(long, long[:2500] + new).rare("new") == 1
+    assert [row.change for row in compare(long, [*short, *new * 3]).significant] == ["new"]
+
+
+def test_a_burst_counts_less_than_lines_that_are_spread(compare):
+    quiet = log(9, 2000, 10)
+    line = "2024-05-01 10:00:00 INFO bell rang twice"
+    burst, spread = quiet[:], quiet[:]
+    burst[500:540] = [line] * 40
+    spread[::50] = [line] * 40
+    before = quiet[:]
+    before[::200] = [line] * 10
+    assert "bell rang twice" not in [row.template for row in compare(before, burst).significant]
+    assert "bell rang twice" in [row.template for row in compare(before, spread).significant]
+    assert burstiness([1] * 20, [2] * 20) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "share", "chance"),
+    [(0, 0, 0.5, 1), (3, 3, 0.5, 1), (0, 3, 0.1, 0.002), (9, 1, 0.5, 22 / 1024), (7, 0, 1.0, 1)],
+)
+def test_the_binomial_test_is_exact(before, after, share, chance):
+    assert binomial_test(before, after, share) == pytest.approx(chance)
+
+
+def test_the_normal_approximation_continues_the_exact_test():
+    exact, approximate = binomial_test(1050, 949, 0.5), binomial_test(1051, 950, 0.5)
+    assert approximate == pytest.approx(exact, rel=0.05)
