@@ -31,13 +31,21 @@ MORE = {
     "With transformers": {
         "hf.modeling_hybrid": (
             *("HybridConfig", "HybridForCausalLM", "HybridCache"),
-            *("mixer", "gate"),
+            *("make_mixer", "make_gate"),
         ),
     },
 }
 # Of `distinctkv.hf` what comes before the errors, and what only models call.
-FIRST = ("distinct_cache", "DistinctCache", "Care", "CAREFUL", "captured", "calibrate", "Metric")
-OF_MODELS = ("attend", "block", "finish", "forget", "share", "turn_at", "update")
+FIRST = (
+    "distinct_cache",
+    "DistinctCache",
+    "MergePolicy",
+    "FAST",
+    "captured",
+    "calibrate",
+    "Metric",
+)
+OF_MODELS = ("attend", "finish", "fix_frequencies", "same_frequencies", "share", "update")
 BESIDE = {
     "What a cache holds": {"hf.summary": ("Summary",)},
 }
@@ -118,13 +126,8 @@ def names(module: ModuleType, listed: Sequence[str] = ()) -> list[str]:
 
 
 def members(thing: object) -> dict[str, object]:
-    """Those of a type, with those of a base that has no heading of its own."""
-    from distinctkv.hf.cache import Holding
-
-    if not isinstance(thing, type):
-        return {}
-    bases = [base for base in reversed(thing.__mro__) if issubclass(base, Holding)]
-    return {name: one for base in (*bases, thing) for name, one in vars(base).items()}
+    """Those of a type."""
+    return dict(vars(thing)) if isinstance(thing, type) else {}
 
 
 class Plain(str):

@@ -14,7 +14,7 @@ try:
 except ImportError:
     raise SystemExit("this example needs more: pip install '.[hf]'") from None
 
-from distinctkv.hf import CAREFUL, captured, distinct_cache
+from distinctkv.hf import captured, distinct_cache
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype="auto").to(device).eval()
-    cache = distinct_cache(model, kept=options.kept, care=CAREFUL)  # without care it reads faster
+    cache = distinct_cache(model, kept=options.kept)
 
     prompt, framed = f"{text}\n\n{options.question}\n", bool(tokenizer.chat_template)
     if framed:  # a model that was taught to chat answers in its own frame only
