@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
-from distinctkv.hf import CAREFUL, DistinctCache, calibrate, distinct_cache
+from distinctkv.hf import FAST, DistinctCache, calibrate, distinct_cache
 
 from .common import OUT, verdict
 from .gpu_llm_decode import Decoding
@@ -43,17 +43,17 @@ LARGE = {"vocab_size": 4096, "hidden_size": 4096, "intermediate_size": 14336,
          "max_position_embeddings": 65536, "rope_theta": 500000.0}  # fmt: skip
 SHOWN = 12  # kernels
 STAGES = {
-    "receive": "cache.received",
-    "measure": "metric._measure",
+    "receive": "cache.attention_received",
+    "measure": "layer.accumulate_pending",
     "stack": "merge._tokens",
-    "metric": "merge.Group.scale",
-    "slots": "merge.Group.slots_at",
-    "unrotate": "rotary.Rotary.unrotate",
+    "metric": "merge.LayerGroup.scale",
+    "slots": "merge.LayerGroup.slot_features",
+    "unrotate": "metric.Rotary.unrotate",
     "features": "metric.Scale.features",
-    "allocate": "merge._choose",
+    "allocate": "merge.compare",
     "pool": "merge.pool",
     "shorten": "merge._shorten",
-    "search": "budget.Sizing._search",
+    "search": "budget.BudgetController.settle",
 }
 
 
@@ -61,7 +61,7 @@ def compressing(bench: Bench) -> list[Row]:
     """What a prefill takes with our cache, less what it takes with a DynamicCache."""
     metric = calibrate(bench.model, list(bench.ids(2, bench.T // 4)))
     ways: dict[str, Row] = {"threshold=1": {"threshold": 1.0}, "kept=1/4": {"kept": 0.25}}
-    ways |= {f"{name}, careful": {**way, "care": CAREFUL} for name, way in ways.items()}
+    ways |= {f"{name}, fast": {**way, "merge": FAST} for name, way in ways.items()}
     rows = []
     for B in (1, bench.wide):
         ids = bench.ids(B, bench.T)
@@ -99,8 +99,8 @@ def staged(bench: Bench, decoding: Decoding) -> list[Row]:
     """
     rows = []
     plain, wide = {"threshold": 1.0}, bench.wide
-    careful = {**plain, "care": CAREFUL}
-    for B, way in ((1, plain), (1, careful), (1, {"kept": 0.25}), (wide, plain), (wide, careful)):
+    fast = {**plain, "merge": FAST}
+    for B, way in ((1, plain), (1, fast), (1, {"kept": 0.25}), (wide, plain), (wide, fast)):
         ids, spent = bench.ids(B, bench.T), dict.fromkeys(STAGES, 0.0)
         with watched(bench, spent):
             bench.forward(ids, distinct_cache(bench.model, **way))
@@ -118,8 +118,8 @@ def kernels(bench: Bench) -> list[Row]:
     """What the device does more for our cache than for a DynamicCache, most first."""
     ids = bench.ids(bench.wide, bench.T)
     rows = []
-    for care in ({}, {"care": CAREFUL}):
-        way = {"threshold": 1.0, **care}
+    for merge in ({}, {"merge": FAST}):
+        way = {"threshold": 1.0, **merge}
         bench.model.set_attn_implementation("sdpa")
         plain = bench.busy(lambda: bench.forward(ids, DynamicCache()))
         ours = bench.busy(lambda way=way: bench.forward(ids, distinct_cache(bench.model, **way)))
@@ -132,8 +132,8 @@ def kernels(bench: Bench) -> list[Row]:
 
 def _name(way: Row) -> str:
     """A plan in few letters."""
-    size = ", ".join(f"{key}={value}" for key, value in way.items() if key != "care")
-    return f"{size}, careful" if "care" in way else size
+    size = ", ".join(f"{key}={value}" for key, value in way.items() if key != "merge")
+    return f"{size}, fast" if "merge" in way else size
 
 
 @contextmanager
@@ -190,8 +190,8 @@ def eight(bench: Bench) -> list[Row]:
         "threshold": found,
         "threshold, calibrated": {**found, "metric": metric},
     }
-    ways |= {"threshold, careful": {**found, "care": CAREFUL}}
-    ways |= {"kept=1/4, careful": {"kept": 0.25, "care": CAREFUL}}
+    ways |= {"threshold, fast": {**found, "merge": FAST}}
+    ways |= {"kept=1/4, fast": {"kept": 0.25, "merge": FAST}}
     for name, way in ways.items():
         if bench.left() > 0:
             rows.append({"plan": name} | compress(bench, ids, plain, way, model))

@@ -1,15 +1,16 @@
 """Decoding with the cache on a GPU beside full and pruned ones: speed, memory, largest batch.
 
-The rows that are compared, the full cache and ours at a quarter, come first for each batch. They
-run as long as the whole benchmark has some seconds left, even beyond the share of this part; all
-other rows come after them, as far as the share goes. Attention over full and pruned caches is
-torch's, which may not choose cuDNN's: where that is allowed (``full, cuDNN``), each new length may
-be planned anew. ``captured``: steps are one graph, of ours by `distinctkv.hf.captured`; of a full
-cache as `static`, the StaticCache of transformers, whose attention is masked, and as `every`, our
-own kernels with a slot for each token.
+The rows that are compared come first for each batch: the baseline to beat, a full StaticCache whose
+steps are one CUDA graph and whose attention is our split-key kernel without slots (`split_keys`),
+and ours at a quarter. They run as long as the whole benchmark has some seconds left, even beyond
+the share of this part; all other rows come after them, as far as the share goes. Attention over the
+other full caches and pruned ones is torch's, which may not choose cuDNN's: where that is allowed
+(``dynamic, cuDNN``), each new length may be planned anew. ``captured``: steps are one graph, of
+ours by `distinctkv.hf.captured`; `static` is a StaticCache with the masked sdpa of transformers,
+`every` our cache with a slot for each token.
 """
 
-# B streams
+# B sequences, H key-value heads, G query heads of each, R columns of a static cache, D key size
 
 from __future__ import annotations
 
@@ -23,23 +24,51 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, StaticCache
+from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, StaticCache
 
-from distinctkv.hf import CAREFUL, Care, DistinctCache, captured, distinct_cache
+from distinctkv.hf import FAST, DistinctCache, MergePolicy, captured, distinct_cache
 from distinctkv.hf.attention import prepare, read
-from distinctkv.hf.cuda_graph import Recorder
+from distinctkv.hf.cuda_graph import GraphRecorder
+from distinctkv.hf.slots import Slots
 
 from .gpu_llm_kit import Bench, Row
 
 GB = 1e9
-COMPARED = ("full", "threshold 1/4, captured")
+SPLIT_KEYS = "split_keys"  # the name of our attention for the baseline
+BASELINE = "full, captured"
+COMPARED = (BASELINE, "threshold 1/4, captured")
 # Of the first batch, of the last, which a full cache does not fit, and of the others.
-MORE = ("pruned 1/4", "every, captured", "careful 1/4, captured", "kept 1/4, captured",
+MORE = ("dynamic", "pruned 1/4", "every, captured", "fast 1/4, captured", "kept 1/4, captured",
         "threshold 1/4", "threshold 1/8, captured", "pruned 1/8", "kept 1/8, captured",
-        "static, captured", "full, cuDNN", "careful 1/4")  # fmt: skip
-LAST, FEWER = ("pruned 1/4",), ("pruned 1/4", "every, captured", "careful 1/4, captured")
+        "static, captured", "dynamic, cuDNN", "fast 1/4")  # fmt: skip
+LAST, FEWER = ("pruned 1/4",), ("dynamic", "pruned 1/4", "fast 1/4, captured")
 LEAST = 5.0  # seconds of the whole benchmark with which a compared row still begins
 WATCHED = 3  # tokens whose kernels are added up
+
+
+def split_keys(
+    module: Any,  # noqa: ANN401
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: None,
+    *,
+    scaling: float,
+    position_ids: Tensor,
+    **options: object,
+) -> tuple[Tensor, None]:
+    """Attention of one token over a StaticCache by the kernel of our cache, without slots.
+
+    ``key`` and ``value`` (B, H, R, D) are the buffers, the new token at its position. The kernel
+    reads the new token in the last column, which is kept free for it.
+    """
+    now = position_ids[0]
+    for buffer in (key, value):
+        buffer[:, :, -1:] = buffer.index_select(2, now)
+    columns = torch.arange(key.shape[2], device=key.device)
+    mask = ((columns < now) | (columns == len(columns) - 1)).expand(len(key), -1)
+    out = read(query, key, value, mask, Slots.none(key, value), scaling)
+    return out.transpose(1, 2).contiguous(), None
 
 
 class Fixed:
@@ -63,9 +92,7 @@ class Fixed:
 
         for _ in range(n):
             if self.ran == 2:
-                recorder = Recorder(model)
-                self.replay = recorder.record(step)
-                recorder.tell()
+                self.replay = GraphRecorder(model).record(step)
             (self.replay or step)()
             self.ran += 1
 
@@ -89,7 +116,7 @@ class Decoding:
                 took = time.perf_counter() - start
             else:
                 print(f"{B} {name} left out: no time", flush=True)
-        full = {row["batch"]: row["tokens/s"] for row in rows if row["cache"] == "full"}
+        full = {row["batch"]: row["tokens/s"] for row in rows if row["cache"] == BASELINE}
         for row in rows:
             row["of full"] = row["tokens/s"] / full.get(row["batch"], float("nan"))
         return rows
@@ -97,12 +124,15 @@ class Decoding:
     def make(self, name: str, B: int) -> Any:  # noqa: ANN401
         """A cache of B streams."""
         way, _, part = name.partition(",")[0].partition(" 1/")
-        if way in ("full", "pruned", "static"):
+        if way in ("dynamic", "pruned", "static"):
             self.model.set_attn_implementation("sdpa")
+        elif way == "full":
+            AttentionInterface.register(SPLIT_KEYS, split_keys)
+            AttentionMaskInterface.register(SPLIT_KEYS, lambda *_, **__: None)
         else:
             prepare(self.model)
-        if way == "static":
-            return self.static(B)
+        if way in ("static", "full"):
+            return self.static(B, SPLIT_KEYS if way == "full" else "sdpa")
         if name not in self.made:
             self.made[name] = getattr(self, way)(int(part or 1))
             self.warm(self.made[name])
@@ -116,7 +146,7 @@ class Decoding:
             ids = torch.full((1, self.bench.steps), 5, device=self.bench.device)
             self.bench.forward(ids, copy.deepcopy(cache))
 
-    def full(self, part: int) -> DynamicCache:
+    def dynamic(self, part: int) -> DynamicCache:
         """All tokens."""
         cache = DynamicCache()
         self.bench.forward(self.bench.ids(1, self.bench.T), cache)
@@ -125,15 +155,18 @@ class Decoding:
     def pruned(self, part: int) -> DynamicCache:
         """One token in so many."""
         cache = DynamicCache()
-        for index, layer in enumerate(self.full(1).layers):
+        for index, layer in enumerate(self.dynamic(1).layers):
             held = (each[:, :, ::part].clone() for each in (layer.keys, layer.values))
             cache.update(*held, index)
         return cache
 
-    def static(self, B: int) -> StaticCache:
-        """All tokens, and room for those to come."""
-        cache = StaticCache(self.model.config, self.bench.T + 2 * self.bench.steps)
-        for index, layer in enumerate(self.full(1).layers):
+    def static(self, B: int, attention: str) -> StaticCache:
+        """All tokens, room for those to come, and a column for the newest."""
+        self.model.set_attn_implementation("sdpa")
+        cache = StaticCache(self.model.config, self.bench.T + 2 * self.bench.steps + 1)
+        whole = self.dynamic(1)
+        self.model.set_attn_implementation(attention)
+        for index, layer in enumerate(whole.layers):
             cache.update(
                 *(each.expand(B, -1, -1, -1) for each in (layer.keys, layer.values)), index
             )
@@ -141,7 +174,7 @@ class Decoding:
 
     def every(self, part: int) -> DistinctCache:
         """A slot for each token: none is within half a position of another."""
-        cache = distinct_cache(self.model, 1e-6, care=Care(horizon=0.5))
+        cache = distinct_cache(self.model, 1e-6, merge=MergePolicy(0.0, 0.5, attention_mean=False))
         self.bench.forward(self.bench.ids(1, self.bench.T), cache)
         return cache
 
@@ -153,17 +186,17 @@ class Decoding:
 
     def threshold(self, part: int) -> DistinctCache:
         """As many slots by the threshold that was found, once for all."""
-        return self._fixed(part, Care())
+        return self._fixed(part, MergePolicy())
 
-    def careful(self, part: int) -> DistinctCache:
-        """The same with attention measured, also of every token that is decoded."""
-        return self._fixed(part, CAREFUL)
+    def fast(self, part: int) -> DistinctCache:
+        """The same without measuring attention."""
+        return self._fixed(part, FAST)
 
-    def _fixed(self, part: int, care: Care) -> DistinctCache:
+    def _fixed(self, part: int, merge: MergePolicy) -> DistinctCache:
         ids = self.bench.ids(1, self.bench.T)
-        searched = distinct_cache(self.model, kept=1 / part, care=care)
+        searched = distinct_cache(self.model, kept=1 / part, merge=merge)
         self.bench.forward(ids, searched)
-        cache = distinct_cache(self.model, searched.summary().threshold, care=care)
+        cache = distinct_cache(self.model, searched.summary().threshold, merge=merge)
         self.bench.forward(ids, cache)
         return cache
 
@@ -231,7 +264,7 @@ class Decoding:
 
         def one(layer: Any, keys: Tensor, values: Tensor) -> Tensor:  # noqa: ANN401
             if isinstance(cache, DistinctCache):
-                return read(query, keys, values, layer.real, layer.slots, D**-0.5)
+                return read(query, keys, values, layer.mask, layer.slots, D**-0.5)
             return torch.nn.functional.scaled_dot_product_attention(
                 query, keys, values, enable_gqa=True
             )
@@ -248,7 +281,7 @@ class Decoding:
     def largest(self) -> list[Row]:
         """The largest batch, doubled from the last, with which two tokens can be decoded."""
         rows = []
-        for name in ("full", "pruned 1/4", "threshold 1/4", "threshold 1/8"):
+        for name in ("full", "dynamic", "pruned 1/4", "threshold 1/4", "threshold 1/8"):
             fits = 0
             for B in takewhile(
                 lambda B: self.bench.left() > 3, (self.bench.batches[0] << n for n in count())
@@ -275,7 +308,7 @@ def _order(batches: Sequence[int]) -> list[tuple[int, str]]:
     """What is compared first, each batch at once; then the rest.
 
     >>> _order([128, 1, 512])[:3]
-    [(128, 'full'), (128, 'threshold 1/4, captured'), (1, 'full')]
+    [(128, 'full, captured'), (128, 'threshold 1/4, captured'), (1, 'full, captured')]
     >>> len(_order([128])) == len(COMPARED + MORE)
     True
     """

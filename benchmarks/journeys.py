@@ -101,6 +101,32 @@ def rows_to_page(folder: Path) -> Step:
     return lambda: page.write(runner.read_results(folder), folder / "report.html")
 
 
+def prefill(_: Path) -> Step:
+    """Read a text into the cache of a language model, and merge it."""
+    import torch
+
+    from distinctkv.hf import distinct_cache
+    from tests.hf.models import build
+
+    model, ids = build(0), torch.arange(400)[None] % 60 + 2
+    cache = distinct_cache(model, kept=0.25)
+    return torch.no_grad()(lambda: model(ids, past_key_values=cache))
+
+
+def decode_step(_: Path) -> Step:
+    """Decode one token with a cache that has slots; it waits to be merged."""
+    import torch
+
+    from distinctkv.hf import distinct_cache
+    from tests.hf.models import build
+
+    model, ids = build(0), torch.arange(400)[None] % 60 + 2
+    cache = distinct_cache(model, kept=0.25)
+    with torch.no_grad():
+        model(ids, past_key_values=cache)
+    return torch.no_grad()(lambda: model(ids[:, :1], past_key_values=cache))
+
+
 # Each with the most files that its reader should open.
 JOURNEYS: dict[str, tuple[Journey, int]] = {
     "Write a chunk: `Cache.write`, fixed tau": (write_chunk, 8),
@@ -108,6 +134,8 @@ JOURNEYS: dict[str, tuple[Journey, int]] = {
     "Parse a line: `logs.job.Job` over app.log.gz": (parse_log, 10),
     "Drop a near-repeat: `dedup.job.Job` over texts.jsonl": (drop_near_repeats, 9),
     "Build in shards: `scale.build`": (build_in_shards, 7),
+    "Prefill on a CPU: `distinct_cache(model, kept=.25)`": (prefill, 10),
+    "A decode step on a CPU with that cache": (decode_step, 7),
     "A study to its rows: `recall`": (study_to_rows, 13),
     "Rows to the page": (rows_to_page, 11),
 }

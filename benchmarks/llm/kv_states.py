@@ -141,22 +141,21 @@ def hold_by(cache: DistinctCache, context: Context) -> list[Held]:
         attention(
             layer.module, layer.queries, keys, values, None, scaling=scaling, position_ids=positions
         )
-    return [_held(layer, cache.plan.care.cap) for layer in cache.layers]
+    return [_held(layer) for layer in cache.layers]
 
 
-def _held(layer: DistinctLayer, cap: float | None) -> Held:
+def _held(layer: DistinctLayer) -> Held:
     """The slots of a layer, and the tokens that are not slots yet."""
-    from distinctkv.hf.attention import bias
-
     keys, values = layer.keys[0], layer.values[0]
     none = torch.zeros(keys.shape[:2], device=keys.device)
     if layer.slots is None:
         return Held(keys, values, none)
-    slots = layer.slots.padded(0)
-    added = bias(slots.counts, cap).masked_fill(slots.counts == 0, -inf)
+    slots = layer.slots
+    counts = slots.padded(slots.counts).float()
+    added = counts.log().masked_fill(~slots.mask(), -inf)
     return Held(
-        torch.cat((slots.keys, keys), 1),
-        torch.cat((slots.values, values), 1),
+        torch.cat((slots.padded(slots.keys), keys), 1),
+        torch.cat((slots.padded(slots.values), values), 1),
         torch.cat((added, none), 1),
     )
 

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import Cache, DynamicCache
 
-from distinctkv.hf import Care, distinct_cache
+from distinctkv.hf import MergePolicy, distinct_cache
 
 from ..common import stamp
 from . import model as llm_model
@@ -48,18 +48,17 @@ class Course(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A threshold, the tokens that stay outside, and what `Care` has; 0 is off."""
+    """A threshold, the tokens of the window, and two of `MergePolicy`; 0 is off."""
 
     threshold: float
     recent: int
     importance: float
-    tighten: float
     horizon: float
 
     def cache(self, model: PreTrainedModel) -> Cache:
         """A new cache."""
-        care = Care(importance=self.importance, tighten=self.tighten, horizon=self.horizon or None)
-        return distinct_cache(model, threshold=self.threshold, recent=int(self.recent), care=care)
+        merge = MergePolicy(self.importance, self.horizon or None, attention_mean=False)
+        return distinct_cache(model, threshold=self.threshold, recent=int(self.recent), merge=merge)
 
 
 @torch.no_grad()
@@ -158,7 +157,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """Means over the streams of each setting, and whether the aim is met."""
     names = ("stream", "chunk", *Setting._fields)
     lines = [
-        "| stream | chunk | threshold | recent | importance | tighten | horizon | n | full nats "
+        "| stream | chunk | threshold | recent | importance | horizon | n | full nats "
         "| more | held | slots 1, 2, 4 .. chunks | exponent | log in 10 % within 2 % |",
         "|---" * 14 + "|",
     ]
@@ -190,8 +189,8 @@ def _arguments() -> argparse.Namespace:
         "--setting",
         type=lambda told: [float(one) for one in told.split(",")],
         nargs="+",
-        default=[[1.0, 32, 0.0, 0.0, 0.0], [2.0, 32, 0.0, 0.0, 0.0]],
-        help="threshold,recent,importance,tighten,horizon; 0 is off",
+        default=[[1.0, 32, 0.0, 0.0], [2.0, 32, 0.0, 0.0]],
+        help="threshold,recent,importance,horizon; 0 is off",
     )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from distinctkv.hf.allocation import Allocation, router
-from distinctkv.hf.attention import LEAST, reach, weights
+from distinctkv.hf.attention import MIN_SHARE
 from distinctkv.hf.budget import least_threshold
+from distinctkv.hf.merge import Allocation, assigner
 from distinctkv.hf.metric import Moments
-from distinctkv.hf.model_support import Anatomy
+from distinctkv.hf.model_support import ModelSpec
 
 from .kv_states import Context, Held, Layer
 from .pool import slots
@@ -36,16 +36,14 @@ class Prepared:
 
     def __init__(self, model: PreTrainedModel, context: Context) -> None:
         self.context = context
-        rotary = Anatomy.of(model).rotary
+        rotary = ModelSpec.of(model).rotary
         self.positions = torch.arange(len(context), device=context.ids.device)
         made = []
         for layer in context.layers:
-            H, D = layer.keys.shape[1], layer.keys.shape[3]
-            moments = Moments.zero(1, H, D, layer.keys.device)
             queries = rotary.unrotate(layer.queries, self.positions[None, None])
             real = torch.ones_like(context.ids, dtype=torch.bool)
-            moments.add(queries, layer.values, real, layer.module.scaling)
-            places = self.positions.expand(H, -1)
+            moments = Moments.of(queries, layer.values, real, layer.module.scaling)
+            places = self.positions.expand(layer.keys.shape[1], -1)
             keys = rotary.unrotate(layer.keys[0], places)
             made.append(moments.scale(0).features(keys, layer.values[0]))
         self.features = torch.cat(made)  # (N H, T, F)
@@ -79,17 +77,16 @@ class Prepared:
         if recipe.peak:
             paid = layer.received.peak[:, rest]
             # Relative to what is usual in this layer, or the threshold would mean something else.
-            return (paid / paid.mean()).clamp(min=LEAST) ** recipe.peak
-        if not recipe.care.weighs:
-            return torch.ones_like(layer.keys[0, :, rest, 0], dtype=torch.float32)
-        return weights(layer.received.shares[:, rest], asked[rest], recipe.care)
+            return (paid / paid.mean()).clamp(min=MIN_SHARE) ** recipe.peak
+        mean = (layer.received.shares[:, rest] / asked[rest]).clamp(min=MIN_SHARE)
+        return mean**recipe.merge.importance
 
     def look(self, recipe: Recipe, threshold: float) -> Allocation:
         """Where tokens go at a threshold."""
         there = self.looks.setdefault(recipe.near, {})
         if threshold not in there:
-            near = reach(threshold, self.weight(recipe))
-            there[threshold] = self._router(recipe.care.horizon, recipe.newest)(near)
+            near = threshold / self.weight(recipe)
+            there[threshold] = self._router(recipe.merge.horizon, recipe.newest)(near)
         return there[threshold]
 
     def _router(self, horizon: float | None, recent: int) -> Callable[[Tensor], Allocation]:
@@ -103,7 +100,7 @@ class Prepared:
             none = torch.zeros_like(sinks[..., 0], dtype=torch.bool)
             lengths = torch.full((len(features),), SINKS, device=features.device)
             present = torch.ones_like(tokens[..., 0], dtype=torch.bool)
-            self.routers[horizon, recent] = router(tokens, present, sinks, none, lengths)
+            self.routers[horizon, recent] = assigner(tokens, present, sinks, none, lengths)
         return self.routers[horizon, recent]
 
     def search(self, recipe: Recipe, part: float) -> float:
@@ -169,7 +166,7 @@ def by_threshold(recipe: Recipe, threshold: float) -> Callable[..., list[list[He
 
     def hold(model: PreTrainedModel, context: Context, parts: Sequence[float]) -> list[list[Held]]:
         made, sized = prepare(model, context), recipe.sized(len(context))
-        at = recipe.care.threshold(threshold, len(context))
+        at = recipe.threshold(threshold, len(context))
         return [held(made, sized, at) for _ in parts]
 
     return hold

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from distinctkv.hf.allocation import Allocation
-from distinctkv.hf.attention import LEAST, bias
+from distinctkv.hf.attention import MIN_SHARE
+from distinctkv.hf.merge import Allocation
 
 from .kv_states import Held
 from .recipe import SINKS, Recipe
@@ -49,25 +49,25 @@ def slots(prepared: Prepared, recipe: Recipe, choice: Allocation) -> Flat:
     each = lengths.view(n, -1)
     sizes = each.tolist()
     total = sum(map(sum, sizes))
-    weight = prepared.shares.clamp(min=LEAST) if _attends(recipe) else None
+    weight = prepared.shares.clamp(min=MIN_SHARE) if _attends(recipe) else None
     stands = _stands(recipe, to, weight, total)
     ones = torch.ones_like(to, dtype=torch.float32)
     counts = ones.new_zeros(total).index_add_(0, to, ones)
     if recipe.value == "own":
         values = prepared.values[stands]
     else:
-        share = weight if recipe.care.attended and weight is not None else ones
+        share = weight if recipe.merge.attention_mean and weight is not None else ones
         sums = ones.new_zeros(total).index_add_(0, to, share)
         summed = ones.new_zeros(total, prepared.values.shape[1])
         summed.index_add_(0, to, prepared.values.float() * share[:, None])
         values = (summed / sums[:, None]).to(prepared.values.dtype)
-    added = recipe.count * bias(counts, recipe.care.cap)
+    added = recipe.count * counts.clamp(min=1).log()
     widths = [max(row) for row in sizes]
     return Flat(prepared.keys[stands], values, added, starts.view(n, -1), each, widths)
 
 
 def _attends(recipe: Recipe) -> bool:
-    return recipe.key == "heaviest" or recipe.care.attended
+    return recipe.key == "heaviest" or recipe.merge.attention_mean
 
 
 def _stands(recipe: Recipe, to: Tensor, weight: Tensor | None, total: int) -> Tensor:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from distinctkv.hf.model_support import Anatomy
+from distinctkv.hf.model_support import ModelSpec
 
 from .kv_states import Context, Held, Layer
 from .way import Way, each
@@ -30,7 +30,7 @@ WAY_NOTE = f"{QUERIES} of the context's queries, {STEPS} steps for biases, ridge
 
 def hold(model: PreTrainedModel, context: Context, kept: float) -> list[Held]:
     """Each head by itself, all with the same number of keys; many layers in one go."""
-    rotary = Anatomy.of(model).rotary
+    rotary = ModelSpec.of(model).rotary
     positions = torch.arange(len(context), device=context.ids.device)[None, None]
     n = max(1, int(kept * len(context)))
     held: list[Held] = []

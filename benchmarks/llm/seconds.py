@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from distinctkv.hf import CAREFUL, distinct_cache
+from distinctkv.hf import FAST, distinct_cache
 
 from ..common import stamp, table
 from . import contest, presses
@@ -51,12 +51,12 @@ def main() -> None:
 
 def ways(model: PreTrainedModel, ids: Tensor, kept: float) -> dict[str, Callable[[], None]]:
     """What is timed. The threshold is the one that ``kept`` finds in this context."""
-    found = distinct_cache(model, kept=kept, care=CAREFUL)
+    found = distinct_cache(model, kept=kept)
     _read(model, ids, found)
     plans: dict[str, dict[str, Any]] = {
         "ours, kept=": {"kept": kept},
-        "ours with care, kept=": {"kept": kept, "care": CAREFUL},
-        "ours with care, threshold": {"threshold": found.summary().threshold, "care": CAREFUL},
+        "ours, threshold": {"threshold": found.summary().threshold},
+        "ours, fast, kept=": {"kept": kept, "merge": FAST},
     }
     some = {name: partial(_ours, model, ids, plan) for name, plan in plans.items()}
     return {PLAIN: partial(_plain, model, ids), **some, ZIP: partial(_zip, model, ids, kept)}

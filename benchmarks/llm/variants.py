@@ -6,31 +6,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from distinctkv.hf import Care
-
-from .recipe import Recipe
+from .recipe import Recipe, policy
 
 
 def _careful(horizon: int, importance: float, recent: int | None = None) -> tuple[str, Recipe]:
     """A recipe with all three, and its name."""
     told = f"horizon {horizon}, importance {importance:g}, attended".replace(" 0.", " .")
-    made = Recipe(Care(importance=importance, horizon=horizon, attended=True), recent=recent)
+    made = Recipe(
+        policy(importance=importance, horizon=horizon, attention_mean=True), recent=recent
+    )
     return told + (f", recent {recent}" if recent else ""), made
 
 
-QUARTER, HALF = Care(importance=0.25), Care(importance=0.5)
+QUARTER, HALF = policy(importance=0.25), policy(importance=0.5)
 LAST: Literal["last"] = "last"
 FIRST: Mapping[str, Recipe] = {
     "ours": Recipe(),
     "ours, importance .25": Recipe(QUARTER),
     "ours, importance .5": Recipe(HALF),
-    "ours, importance 1": Recipe(Care(importance=1.0)),
-    "ours, cap 4": Recipe(Care(cap=4)),
-    "ours, importance .5, cap 4": Recipe(Care(importance=0.5, cap=4)),
+    "ours, importance 1": Recipe(policy(importance=1.0)),
     "ours, count .5": Recipe(count=0.5),
     "ours, count 0": Recipe(count=0.0),
     "ours, last": Recipe(key=LAST),
-    "ours, last, cap 4": Recipe(Care(cap=4), key=LAST),
     "ours, last, count .5": Recipe(key=LAST, count=0.5),
     "ours, value own": Recipe(value="own"),
     "ours, peak .5": Recipe(peak=0.5),
@@ -38,21 +35,23 @@ FIRST: Mapping[str, Recipe] = {
     "ours, importance .5, last": Recipe(HALF, key=LAST),
     "ours, importance .5, last, own": Recipe(HALF, key=LAST, value="own"),
     "ours, importance .5, heaviest": Recipe(HALF, key="heaviest"),
-    "ours, importance .5, attended": Recipe(Care(importance=0.5, attended=True)),
-    "ours, importance .5, last, attended": Recipe(Care(importance=0.5, attended=True), key=LAST),
+    "ours, importance .5, attended": Recipe(policy(importance=0.5, attention_mean=True)),
+    "ours, importance .5, last, attended": Recipe(
+        policy(importance=0.5, attention_mean=True), key=LAST
+    ),
 }
 # What helped in the first round, in more settings and together.
 SECOND: dict[str, Recipe] = {
     "ours": Recipe(),
     "ours, importance .25": Recipe(QUARTER),
-    "ours, horizon 1024, attended": Recipe(Care(horizon=1024, attended=True)),
+    "ours, horizon 1024, attended": Recipe(policy(horizon=1024, attention_mean=True)),
 }
 for n in (1024, 512, 2048, 4096):
     SECOND |= {
-        f"ours, horizon {n}": Recipe(Care(horizon=n)),
-        f"ours, horizon {n}, importance .25": Recipe(Care(importance=0.25, horizon=n)),
+        f"ours, horizon {n}": Recipe(policy(horizon=n)),
+        f"ours, horizon {n}, importance .25": Recipe(policy(importance=0.25, horizon=n)),
         f"ours, horizon {n}, importance .25, attended": Recipe(
-            Care(importance=0.25, horizon=n, attended=True)
+            policy(importance=0.25, horizon=n, attention_mean=True)
         ),
     }
 # The best of the second with fewer of the newest tokens left alone, for when little is kept.
@@ -72,7 +71,7 @@ VARIANTS = {**FIRST, **SECOND, **THIRD}
 def _sizes(horizon: int, importance: float, tighten: float) -> tuple[str, Recipe]:
     names = {"horizon": horizon, "importance": importance, "tighten": tighten}
     told = "".join(f", {name} {at:g}".replace(" 0.", " .") for name, at in names.items() if at)
-    return told, Recipe(Care(importance=importance, tighten=tighten, horizon=horizon))
+    return told, Recipe(policy(importance, horizon), tighten=tighten)
 
 
 def _sized(
@@ -86,7 +85,7 @@ SIZES: dict[str, tuple[Recipe, tuple[float, ...]]] = {
     "": (Recipe(), (0.5, 1.0, 2.0)),
     ", importance .5": (Recipe(HALF), (0.5, 1.0, 2.0)),
     ", horizon 1024, importance .25, attended": (
-        Recipe(Care(importance=0.25, horizon=1024, attended=True)),
+        Recipe(policy(importance=0.25, horizon=1024, attention_mean=True)),
         (1.0, 1.5),
     ),
     **_sized(
@@ -118,5 +117,5 @@ for (told, one), at, power in (
     (_careful(512, 0.25), 1.4, 0.1),
     (_careful(256, 0.25), 1.75, 0.15),
 ):
-    grown = replace(one, care=replace(one.care, tighten=-power))
+    grown = replace(one, tighten=-power)
     SIZES[f", {told}, loosen {power:g}".replace(" 0.", " .")] = grown, (at,)

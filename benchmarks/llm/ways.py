@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from distinctkv.hf import Care, distinct_cache
+from distinctkv.hf import MergePolicy, distinct_cache
 
 from . import baselines as llm_rivals
 from . import ours, presses, same_tokens
@@ -74,10 +74,11 @@ def sizing(sizes: Mapping[str, tuple[Recipe, Sequence[float]]]) -> list[Way]:
 def told(recipe: Recipe) -> str:
     """What is not as by default, in words."""
     plain = Recipe()
-    parts = [(one, getattr(recipe.care, one), getattr(plain.care, one)) for one in Care.__slots__]
+    names = MergePolicy.__slots__
+    parts = [(one, getattr(recipe.merge, one), getattr(plain.merge, one)) for one in names]
     parts += [(one, getattr(recipe, one), getattr(plain, one)) for one in Recipe.__slots__[1:]]
     said = [f"{name}={mine}" for name, mine, usual in parts if mine != usual]
-    return ", ".join(said) or "as it is by default"
+    return ", ".join(said) or "merge=FAST"
 
 
 def _by_cache(model: PreTrainedModel, context: Context, part: float) -> list[Held]:

@@ -106,7 +106,7 @@ def test_a_context_is_read_once(chat, text, state, interrupt):
     assert again.stdout.split() == expected.stdout.split()[:1]
 
 
-@pytest.mark.parametrize("size", [["--threshold", "1"], ["--kept", "0.3"], ["--careful"]])
+@pytest.mark.parametrize("size", [["--threshold", "1"], ["--kept", "0.3"], ["--fast"]])
 def test_a_context_that_was_read_in_part_is_continued_to_the_same_slots(
     chat, text, state, tmp_path, interrupt, size
 ):
@@ -173,12 +173,12 @@ def test_a_conversation_longer_than_the_model_was_made_for_is_warned_of_once(cha
     assert said.count("unreliable") == 1
 
 
-def test_care_is_saved_in_the_state(chat, text, state):
-    from distinctkv.hf import CAREFUL
+def test_the_merge_policy_is_saved_in_the_state(chat, text, state):
+    from distinctkv.hf import FAST
 
-    assert chat("--careful", "--context", text, "--state", state).exit_code == 0
+    assert chat("--fast", "--context", text, "--state", state).exit_code == 0
     _, held = snapshot.load(state, TALK)
-    assert held["plan"]["care"] == asdict(CAREFUL)
+    assert held["config"]["merge"] == asdict(FAST)
 
 
 def test_a_compressed_text_is_read_as_it_is(chat, text, tmp_path):

@@ -2,10 +2,7 @@
 
 import json
 
-import triton.language as tl
-
 from distinctkv.kernels.features import cut, feature, halve, raise_bars, search, settle, survey
-from distinctkv.kernels.fingerprint import take
 from distinctkv.kernels.ragged_attention import NARROW, _collect, _join, _share, _sum, _unite
 from distinctkv.kernels.reductions import gather, pour_rows
 from distinctkv.kernels.rotary import turn
@@ -26,17 +23,17 @@ def main():
         sizes = {"G": 4, "E": D, "V": D}
         tile = {"D": D, "W": D, "M": M, "T": T, "STAGES": stages}
         # Queries, slots, means, counts, bounds, window, padding, shares, what comes out, numbers.
-        types = [*kind * 3, *"ww", *kind * 2, "*u8", *"ppp", kind, *"FFIIIIII"]
+        types = [*kind * 3, *"ww", *kind * 2, "*u8", *"ppp", kind, *"FIIIIII"]
         found[name] = build(_share, types, sizes | {"P": 4} | tile, {"num_warps": 4})[0]
         sizes = {"G": 4, "P": 4} | tile | {"M": min(64, 4 * M)}
-        types = [*kind * 2, *"ww", kind, "*u8", *"pFFIIIIII"]
+        types = [*kind * 2, *"ww", kind, "*u8", *"pFIIIIII"]
         found[f"sum {name}"] = build(_sum, types, sizes, {"num_warps": 4})[0]
         types = [*kind * 2, "*u8", *"pqpFIIIIII"]
         found[f"collect {name}"] = build(_collect, types, sizes, {"num_warps": 4})[0]
     found["unite"] = build(_unite, "pI", {"P": 8, "T": 128}, {"num_warps": 4})[0]
     rows, columns, warps = NARROW
     sizes = {"G": 3, "P": 1, "D": 64, "W": 64, "M": rows, "T": columns, "STAGES": 3}
-    for kernel, types in ((_sum, [*"bbwwb", "*u8", *"pFFIIIIII"]),
+    for kernel, types in ((_sum, [*"bbwwb", "*u8", *"pFIIIIII"]),
                           (_collect, [*"bb", "*u8", *"pqpFIIIIII"])):  # fmt: skip
         found[f"{kernel.__name__} narrow"] = build(kernel, types, sizes, {"num_warps": warps})[0]
     for W in (128, 256):
@@ -59,13 +56,10 @@ def main():
         found[f"survey {H}"] = build(survey, types, {"SUMS": True, **tile, "T": 16, "S": 512}, {})[
             0
         ]
-    words = {"ALL": False, "USED": True, "WEIGHED": True, "ATTENDED": True}
+    words = {"ALL": False, "WEIGHED": True, "ATTENDED": True}
     words |= {"D": 64, "W": 64, "C": 64, "X": 64, "T": 32}
-    types = [*"bbwwpppq", "*u8", *"bpwwpppI"]
+    types = [*"bbwwppq", "*u8", *"bpwwppI"]
     found["pour"] = build(pour_rows, types, words, {})[0]
-    for size in (16, 32):
-        words = {"N": 64, "KIND": getattr(tl, f"int{size}")}
-        found[f"pick {size}"] = build(take, ["q", "q", f"*i{size}"], words, {"num_warps": 1})[0]
     for name, D, H in (("turn", 64, 32), ("turn a part", 80, 16)):
         tile = {"D": D, "H": H, "W": H, "X": 64, "T": 64}
         found[name] = build(turn, "bppwpI", tile, {})[0]

@@ -14,11 +14,10 @@ from types import SimpleNamespace
 
 import torch
 
-from distinctkv.hf import allocation
-from distinctkv.hf.metric import Scale
-from distinctkv.hf.rotary import Rotary
-from distinctkv.hf.slots import FLAT, Part, Slots, _pour
-from distinctkv.kernels import features, fingerprint, reductions, rotary
+from distinctkv.hf import merge
+from distinctkv.hf.metric import Rotary, Scale
+from distinctkv.hf.slots import FLAT, Slots, Source, add
+from distinctkv.kernels import features, reductions, rotary
 from tests.hf.rotary_reference import turned
 
 TIES = [(17, 10, 0), (20, 15, 0), (21, 15, 10**5), (21, 15, 0, 3)]
@@ -42,7 +41,7 @@ def case(generator, F, shift, wide):
     reach = F * 3 * random(N, L)
     reach[random(N, L) < 0.1] = -1.0
     known = (tokens, present, slots, joinable, lengths)
-    want = allocation.allocate(*known, reach)
+    want = merge.allocate(*known, reach)
     table = features.Table.of(*known)
     first, again = table.route(reach, last=False), table.route(reach, last=True)
     return [int((a != b).sum()) for got in (first, again) for a, b in zip(got, want, strict=True)]
@@ -57,7 +56,7 @@ def tie(generator, F, horizon, far, size=30):
     known = (tokens, present, tokens[:, :0], present[:, :0], torch.zeros(2, dtype=torch.int64))
     first = at % (horizon + 5) < 5
     got = features.Table.of(*known).route(torch.ones(2, 60))
-    want = allocation.allocate(*known, 1.0)
+    want = merge.allocate(*known, 1.0)
     owners = [int((a != b).sum()) for a, b in zip(got, want, strict=True)]
     return [*owners, *(int((opened != first).sum()) for opened in (got[1], want.opened)), 0]
 
@@ -103,7 +102,7 @@ def slots_of(generator, lengths, D, C, spread):
     positions = torch.randint(0, 5000, (n,), generator=generator).sort().values.int()
     ones, none = torch.ones(n, dtype=torch.int32), torch.zeros(0)
     keys, values = 3 + rows[:, :D], 2 + rows[:, D:]
-    return Slots(keys, values.contiguous(), ones, positions, none, none, none, lengths)
+    return Slots(keys, values.contiguous(), ones, positions, none, none, lengths)
 
 
 def feature(generator, D, C, horizon, ragged):
@@ -113,15 +112,15 @@ def feature(generator, D, C, horizon, ragged):
     held = slots_of(generator, torch.tensor([[4, 9]]), D, C, 0.1)
     lengths = torch.tensor([[L, 40]] if ragged else [[L, L]])
     tokens = slots_of(generator, lengths, D, C, 0.1)
-    present = tokens.there() & (torch.rand(N, L, generator=generator) < 0.8)
-    joinable = held.there() & (torch.arange(9) != 0)
+    present = tokens.mask() & (torch.rand(N, L, generator=generator) < 0.8)
+    joinable = held.mask() & (torch.arange(9) != 0)
     factor = torch.randn(N, D, D, generator=generator).tril()
     scale = Scale(factor, 1 + torch.rand(N, generator=generator))
 
     def at(rows):
-        keys = rotary.unrotate(rows.wide(rows.keys), rows.wide(rows.positions))
-        places = None if horizon is None else rows.wide(rows.positions) / horizon
-        return scale.features(keys, rows.wide(rows.values), places)
+        keys = rotary.unrotate(rows.padded(rows.keys), rows.padded(rows.positions))
+        places = None if horizon is None else rows.padded(rows.positions) / horizon
+        return scale.features(keys, rows.padded(rows.values), places)
 
     here = at(tokens).masked_fill(~present[..., None], 0.0)
     reach = torch.cdist(here, here).square().median() * torch.rand(N, L, generator=generator)
@@ -131,7 +130,7 @@ def feature(generator, D, C, horizon, ragged):
         (None, here[:, :0], present[:, :0], torch.zeros(N, dtype=torch.int64)),
         (features.Rows(held, joinable), at(held), joinable, held.lengths.flatten()),
     ):
-        want = allocation.allocate(here, present, there, may, starts, reach)
+        want = merge.allocate(here, present, there, may, starts, reach)
         rows = features.Rows(tokens, present)
         table, wrong = features.tabulate(rows, slots, scale, rotary, horizon)
         got = table.route(reach)
@@ -147,28 +146,19 @@ def poured(generator, extra):
     """How far slots poured by the kernel are from those of torch."""
     lengths, none = torch.tensor([[12, 20]]), torch.zeros(0)
     slots = slots_of(generator, lengths, 12, 6, 0.1)
-    heavy = torch.rand(3, 32, generator=generator)
-    heavy[1, 3] = torch.inf
+    heavy = torch.rand(2, 32, generator=generator)
+    heavy[0, 3] = torch.inf
     slots = replace(slots, **dict(zip(extra, heavy, strict=False)))
     to = torch.randint(-1, 5, (32,), generator=generator)
     opens = torch.tensor([bool(t >= 0 and t not in to[:i]) for i, t in enumerate(to)])
     made = []
-    for pour, rows in ((_pour, 6), (lambda part, into: reductions.pour(*part, into), 5)):
+    for pour, rows in ((add, 6), (lambda part, into: reductions.pour(*part, into), 5)):
         more = [torch.zeros(rows) if len(slots.tensors()[n]) else none for n in FLAT[4:]]
         held = (torch.zeros(5, 12), torch.zeros(rows, 6), torch.zeros(rows).int())
         made.append(Slots(*held, torch.zeros(5).int(), *more, torch.tensor([[2, 3]])))
-        pour(Part(slots, to, opens), made[-1])
+        pour(Source(slots, to, opens), made[-1])
     pairs = zip(*(one.tensors().values() for one in made), strict=True)
     return [float((a[:5] - b).nan_to_num(0.0).abs().sum()) for a, b in pairs]
-
-
-def picked(generator, kind):
-    """Numbers of parameters that the kernel reads otherwise than torch."""
-    weights = [torch.randn(size, generator=generator).to(kind) for size in (70, 5, 1000)]
-    offsets = torch.stack([torch.randint(0, len(w), (64,), generator=generator) for w in weights])
-    got = fingerprint.pick(torch.tensor([w.data_ptr() for w in weights]), offsets, kind)
-    want = torch.stack([w[at] for w, at in zip(weights, offsets, strict=True)])
-    return int((got != want).sum())
 
 
 def main():
@@ -180,12 +170,10 @@ def main():
     back = [turn(generator, *sizes) for sizes in ((8, 4), (20, 6), (12, 3))]
     made = [(16, 16, None, False), (24, 8, 300.0, True), (80, 20, 700.0, False)]
     featured = [feature(generator, *each) for each in made]
-    pours = [poured(generator, FLAT[4 : 4 + n]) for n in (0, 2, 3)]
-    picks = [picked(generator, kind) for kind in fingerprint.KINDS]
+    pours = [poured(generator, FLAT[4 : 4 + n]) for n in (0, 1, 2)]
     print(
         json.dumps(
             [
-                picks,
                 pours,
                 featured,
                 routed,

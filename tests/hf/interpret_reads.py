@@ -14,28 +14,28 @@ import warnings
 import numpy as np
 import torch
 
-from distinctkv.hf import attention
+from distinctkv.hf import attention, inputs
 from distinctkv.kernels import ragged_attention
 from tests.hf.ragged_cases import CASES, draw
 from tests.nn.interpret_kernels import off, poison
 
 
-def received(query, keys, _, real, slots, scaling, cap):
+def received(query, keys, _, real, slots, scaling):
     """How far the attention that tokens get is from what torch says, as a part of the most."""
     R, L = keys.shape[2], query.shape[2]
     seen = torch.arange(R - L, R).expand(len(keys), L) + 1
-    want = attention.received(query, keys, real, seen, slots, scaling, cap)
-    got = ragged_attention.received(query, keys, real, seen, slots, scaling, cap)
+    want = attention.attention_received(query, keys, real, seen, slots, scaling)
+    got = ragged_attention.received(query, keys, real, seen, slots, scaling)
     return off(got, want) / float(want.abs().max())
 
 
-def known(query, keys, _, real, slots, scaling, cap):
+def known(query, keys, _, real, slots, scaling):
     """How far it is from that if the logarithms of the queries' sums are known."""
     seen = torch.arange(query.shape[2]).expand(len(keys), -1) + 1
     logits = query.unflatten(1, (keys.shape[1], -1)) @ keys[:, :, None].mT * scaling
-    hidden = ~attention.visible(real, query.shape[2])[:, None, None]
+    hidden = ~inputs.visible(real, query.shape[2])[:, None, None]
     logs = logits.masked_fill(hidden, -torch.inf).logsumexp(-1).flatten(1, 2)
-    args = (query, keys, real, seen, slots, scaling, cap)
+    args = (query, keys, real, seen, slots, scaling)
     want = ragged_attention.received(*args)
     return off(ragged_attention.received(*args, logs), want) / float(want.abs().max())
 

@@ -39,21 +39,18 @@ def greedy(model, ids, cache, n=12, **options):
     return out[:, ids.shape[1] :]
 
 
-def unfolded(cache, streams=1):
+def unfolded(cache, sequences=1):
     """A DynamicCache in which every token has the key and the value of its slot.
 
     A slot of n tokens must weigh in attention as these n tokens do: the law that reading obeys.
     """
     plain = transformers.DynamicCache()
     for index, layer in enumerate(cache.layers):
-        keys, values = [], []
-        for stream in range(streams):
-            slots = layer.slots.padded(stream)
-            owner = layer.owner[stream].clamp(min=0).long()[..., None]
-            keys.append(slots.keys.gather(1, owner.expand(-1, -1, slots.keys.shape[-1])))
-            values.append(slots.values.gather(1, owner.expand(-1, -1, slots.values.shape[-1])))
-        old = torch.stack(keys), torch.stack(values)
-        plain.update(
-            torch.cat((old[0], layer.keys), 2), torch.cat((old[1], layer.values), 2), index
-        )
+        owner = layer.owner.clamp(min=0).long()[..., None]
+        old = []
+        for rows in (layer.slots.keys, layer.slots.values):
+            wide = layer.slots.padded(rows).unflatten(0, (sequences, -1))
+            old.append(wide.gather(2, owner.expand(-1, -1, -1, wide.shape[-1])))
+        keys, values = torch.cat((old[0], layer.keys), 2), torch.cat((old[1], layer.values), 2)
+        plain.update(keys, values, index)
     return plain

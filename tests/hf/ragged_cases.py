@@ -17,7 +17,7 @@ CASES = {
     "every head alone": {"H": 4, "G": 1},
     "sizes that are no powers of two": {"D": 24, "E": 40, "L": 3},
     "wide": {"D": 160, "E": 160, "B": 1, "H": 1, "L": 9, "longest": 20},
-    "capped": {"cap": 2.0},
+    "a full static cache": {"longest": 0, "R": 200, "free": 70, "D": 64, "E": 64},
     "nothing but the token": {"R": 1, "L": 1},
     "as in a small model": {"H": 3, "G": 3, "D": 64, "E": 64, "longest": 300, "R": 70},
     "as in a large model": {"G": 4, "D": 128, "E": 128, "longest": 100, "L": 2},
@@ -36,7 +36,7 @@ def draw(
     E=16,
     longest=90,
     pads=None,
-    cap=None,
+    free=0,
     kind=torch.float32,
     device="cpu",
 ):
@@ -51,9 +51,10 @@ def draw(
     n = int(lengths.sum())
     counts = torch.tensor(rng.integers(1, 9, n)).to(device, torch.int32)
     none = torch.zeros(0, device=device)
-    slots = Slots(normal(n, D), normal(n, E), counts, counts, none, none, none, lengths)
+    slots = Slots(normal(n, D), normal(n, E), counts, counts, none, none, lengths)
     columns = torch.arange(R, device=device)
     real = columns >= torch.tensor(pads or [0] * B, device=device)[:, None]
+    real = real & ~((columns >= R - 1 - free) & (columns < R - 1))  # room before the last
     # As models have it: heads after tokens, turned.
     query = 3 * normal(B, L, H * G, D).transpose(1, 2)
-    return query, normal(B, H, R, D), normal(B, H, R, E), real, slots, 0.3, cap
+    return query, normal(B, H, R, D), normal(B, H, R, E), real, slots, 0.3

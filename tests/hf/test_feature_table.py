@@ -8,11 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from distinctkv import Concentration, kernels
-from distinctkv.hf import CAREFUL, Care, distinct_cache, merge, model_support
-from distinctkv.hf.metric import Scale
-from distinctkv.hf.rotary import Rotary
-from distinctkv.hf.slots import FLAT, Part, Slots, pool
+from distinctkv import kernels
+from distinctkv.hf import FAST, MergePolicy, distinct_cache, merge
+from distinctkv.hf.metric import Rotary, Scale
+from distinctkv.hf.slots import FLAT, Slots, Source, pool
 from tests.hf.models import build
 from tests.hf.rotary_reference import turned
 
@@ -20,15 +19,12 @@ needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton is not installed: pip install 'distinctkv[gpu]'"
 )
 pytestmark = [pytest.mark.gpu, needs_triton]
-# Usage that is whole, so that two slots used alike are so in any order of adding.
-TIED = Concentration(tau=1.0, base=50, gain=60, rate=0.1, decay=1.0)
 PLANS = {
     "threshold": {"threshold": 1.0},
-    "horizon": {"threshold": 1.0, "care": Care(importance=0.5, spare=0.1, horizon=20)},
+    "horizon": {"threshold": 1.0, "merge": MergePolicy(importance=0.5, horizon=20)},
     "kept": {"kept": 0.4},
-    "careful": {"kept": 0.4, "care": CAREFUL},
+    "fast": {"kept": 0.4, "merge": FAST},
     "budget": {"budget": 60},
-    "surprise": {"surprise": TIED},
 }
 
 
@@ -44,7 +40,7 @@ def slots_of(draw, lengths, D, C, kind=torch.float32):
     positions = torch.arange(n, dtype=torch.int32, device="cuda") * 37
     ones, none = torch.ones_like(positions), draw(0)
     keys, values = (3 + draw(n, D)).to(kind), (2 + draw(n, C)).to(kind)
-    return Slots(keys, values, ones, positions, none, none, none, lengths)
+    return Slots(keys, values, ones, positions, none, none, lengths)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +53,7 @@ def test_features_are_those_of_float64(draw, D, C, kind):
     rotary = Rotary(SimpleNamespace(inv_freq=1e4 ** -torch.linspace(0, 1, D // 2).cuda()))
     rows = slots_of(draw, torch.tensor([[700, 130]]), D, C, kind)
     scale = Scale(draw(2, D, D).tril(), 1 + draw(2).abs())
-    there = rows.there()
+    there = rows.mask()
     table, wrong = features.tabulate(features.Rows(rows, there), None, scale, rotary, horizon=None)
     # As the model rounds it: a position times a frequency in float32.
     angle = (rows.positions.float()[:, None] * rotary.frequencies).double()
@@ -95,30 +91,22 @@ def test_moments_of_queries_and_squares_of_values_are_those_of_float64(draw, D, 
 
 def test_pooled_slots_are_those_of_torch(draw, monkeypatch):
     slots = slots_of(draw, torch.tensor([[1200, 800]]), 24, 40, torch.bfloat16)
-    usage, weight, got = draw(3, 2000).abs()
-    weight[5] = torch.inf
-    slots = replace(slots, usage=usage, weight=weight, got=got)
+    weight, received = draw(2, 2000).abs()
+    slots = replace(slots, weight=weight, received=received)
     order = torch.arange(2000, device="cuda")
     to = torch.where(order < 299, order, (draw(2000).abs() * 300).long() % 300 - 1)
     opens = order < 299
-    made = [pool([Part(slots, to, opens)], torch.tensor([[100, 199]]))]
+    made = [pool([Source(slots, to, opens)], torch.tensor([[100, 199]]))]
     monkeypatch.setattr(kernels, "available", lambda *_: False)
-    made.append(pool([Part(slots, to, opens)], torch.tensor([[100, 199]])))
+    made.append(pool([Source(slots, to, opens)], torch.tensor([[100, 199]])))
     for name in FLAT:
         torch.testing.assert_close(*(getattr(one, name) for one in made))
-
-
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
-def test_picked_numbers_are_those_taken(draw, kind):
-    parameters = [draw(size).to(kind) for size in (70, 5, 100_003)]
-    want = [one.take(model_support._picks(one.numel(), one.device)) for one in parameters]
-    assert torch.equal(model_support._picked(parameters), torch.stack(want))
 
 
 @pytest.mark.parametrize("most", [1, 2**30])
 @pytest.mark.parametrize("name", PLANS)
 def test_slots_are_those_of_the_cpu(seed, text, monkeypatch, name, most):
-    for where in ("MOST", "MOST_ELSEWHERE", "MOST_EVER"):
+    for where in ("MAX_BYTES", "MAX_BYTES_CUDA", "MAX_BYTES_EVER"):
         monkeypatch.setattr(merge, where, most)
     ids = torch.cat((text, text.flip(1)))
     mask = torch.ones_like(ids)

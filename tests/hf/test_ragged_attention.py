@@ -11,8 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import DynamicCache
 
 from distinctkv import kernels
-from distinctkv.hf import CAREFUL, attention, distinct_cache
-from distinctkv.hf.attention import received
+from distinctkv.hf import attention, distinct_cache
+from distinctkv.hf.attention import attention_received
 from tests.hf.models import build, greedy, unfolded
 from tests.hf.ragged_cases import CASES, draw
 from tests.nn.test_kernels import needs_triton, run
@@ -70,15 +70,15 @@ def test_the_kernel_is_taken_where_it_can_be(monkeypatch, changes, taken):
     monkeypatch.setattr(kernels, "installed", lambda: True)
     parts = tensor(**changes), tensor(), tensor(), SimpleNamespace(keys=tensor(), values=tensor())
     with torch.enable_grad():
-        assert attention.takes(*parts) == taken
+        assert attention.kernel_takes(*parts) == taken
     monkeypatch.setattr(kernels, "installed", lambda: False)
-    assert not attention.takes(*parts)
+    assert not attention.kernel_takes(*parts)
 
 
 def test_gradients_do_not_matter_where_none_are_kept(monkeypatch):
     monkeypatch.setattr(kernels, "installed", lambda: True)
     parts = [tensor(requires_grad=True)] * 3
-    assert attention.takes(*parts, SimpleNamespace(keys=tensor(), values=tensor()))
+    assert attention.kernel_takes(*parts, SimpleNamespace(keys=tensor(), values=tensor()))
 
 
 KINDS = (torch.float32, torch.bfloat16)
@@ -95,9 +95,9 @@ BRIEF = ["padding among the queries", "wide", "as in a small model", "as in a la
 )
 def test_on_a_gpu_the_kernel_reads_what_torch_reads(rng, name, kind):
     parts = draw(rng, **CASES[name] | {"kind": kind, "device": "cuda"})
-    assert attention.takes(parts[0], *parts[1:3], parts[4])
+    assert attention.kernel_takes(parts[0], *parts[1:3], parts[4])
     got = attention.read(*parts)
-    want = attention.read_by_head(*(_doubled(part) for part in parts))
+    want = attention.read(*(_doubled(part) for part in parts))  # torch takes float64
     gap = (got.double() - want).norm() / want.norm()
     assert gap < {torch.float32: 5e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}[kind]
 
@@ -108,15 +108,15 @@ def test_on_a_gpu_the_kernel_reads_what_torch_reads(rng, name, kind):
     list(product(["as in a small model", "as in a large model", SEVERAL], KINDS)),
 )
 def test_on_a_gpu_the_kernel_finds_the_attention_that_torch_finds(rng, name, kind):
-    query, keys, _, real, slots, scaling, cap = draw(
+    query, keys, _, real, slots, scaling = draw(
         rng, **CASES[name] | {"kind": kind, "device": "cuda"}
     )
     R, L = keys.shape[2], query.shape[2]
     seen = torch.arange(R - L, R, device="cuda").expand(len(keys), L) + 1
-    assert attention.takes(query, keys, keys, slots)
-    got = received(query, keys, real, seen, slots, scaling, cap)
+    assert attention.kernel_takes(query, keys, keys, slots)
+    got = attention_received(query, keys, real, seen, slots, scaling)
     wide = [_doubled(part) for part in (query, keys)]
-    want = received(*wide, real, seen, _doubled(slots), scaling, cap)
+    want = attention_received(*wide, real, seen, _doubled(slots), scaling)
     assert (got - want).abs().max() / want.abs().max() < 1e-3
 
 
@@ -125,16 +125,16 @@ def test_on_a_gpu_the_kernel_finds_the_attention_that_torch_finds(rng, name, kin
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("backend", ["FLASH_ATTENTION", "CUDNN_ATTENTION"])
 def test_a_whole_text_is_read_with_its_sums(rng, G, D, kind, backend):
-    query, keys, values, real, slots, scaling, cap = draw(
+    query, keys, values, real, slots, scaling = draw(
         rng, G=G, D=D, E=D, L=300, R=300, longest=0, kind=kind, device="cuda"
     )
     with sdpa_kernel(getattr(SDPBackend, backend)):
         out, logs = attention.read_with_logsumexp(query, keys, values, scaling)
-    want = attention.read(query, keys, values, real, slots, scaling, cap).transpose(1, 2)
+    want = attention.read(query, keys, values, real, slots, scaling).transpose(1, 2)
     assert (out - want).abs().max() < 3e-2
     seen = torch.arange(300, device="cuda").expand(len(keys), -1) + 1
-    args = (query, keys, real, seen, slots, scaling, cap)
-    got, again = received(*args, logs), received(*args)
+    args = (query, keys, real, seen, slots, scaling)
+    got, again = attention_received(*args, logs), attention_received(*args)
     assert (got - again).abs().max() / again.abs().max() < 1e-3
 
 
@@ -155,15 +155,16 @@ def test_what_flash_cannot_read_is_left_to_others(rng):
 @pytest.mark.gpu
 def test_care_is_the_same_however_a_whole_text_was_read(seed, text, monkeypatch):
     model, text = build(seed, head_dim=16).to("cuda", torch.bfloat16), text.cuda()
-    held, told, read = [], [], attention.read
+    held, told, read = [], [], attention.read_with_logsumexp
 
     def noting(*args):
         told.append(read(*args))
         return told[-1]
 
     for known in (True, False):
-        monkeypatch.setattr(attention, "read", noting if known else lambda *_: None)
-        cache = distinct_cache(model, 0.5, care=CAREFUL)
+        way = noting if known else lambda *_: None
+        monkeypatch.setattr("distinctkv.hf.cache.read_with_logsumexp", way)
+        cache = distinct_cache(model, 0.5)
         model(text, past_key_values=cache)
         held.append(cache.layers[0].slots)
     assert len(told) == len(cache.layers)
@@ -236,7 +237,7 @@ def test_shapes_that_do_not_fit_are_refused_before_a_kernel_reads_beyond_them(rn
     pytest.importorskip("triton")
     from distinctkv.kernels import ragged_attention
 
-    query, keys, values, real, slots, scaling, cap = draw(rng)
+    query, keys, values, real, slots, scaling = draw(rng)
     if odd == "mask":
         real = real[:, 1:]
     if odd == "lengths":
@@ -246,4 +247,4 @@ def test_shapes_that_do_not_fit_are_refused_before_a_kernel_reads_beyond_them(rn
     if odd == "query":
         query = query[:1]
     with pytest.raises(ValueError, match=r"a mask \(B, R\) and lengths \(B, H\) must fit"):
-        ragged_attention.read(query, keys, values, real, slots, scaling, cap)
+        ragged_attention.read(query, keys, values, real, slots, scaling)

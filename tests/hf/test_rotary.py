@@ -6,7 +6,7 @@ import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from distinctkv.hf import DistinctCache, PositionError, calibrate, distinct_cache
-from distinctkv.hf.model_support import Anatomy
+from distinctkv.hf.model_support import ModelSpec
 from tests.hf.models import build
 from tests.hf.rotary_reference import turned
 
@@ -58,7 +58,7 @@ def test_keys_before_rotation_come_back(seed, kind, text):
     model(text, past_key_values=cache)
     keys = cache.layers[0].keys[0]
     positions = torch.arange(text.shape[1]).expand(keys.shape[:2])
-    back = cache.anatomy.rotary.unrotate(keys, positions)
+    back = cache.spec.rotary.unrotate(keys, positions)
     want = before[0].view(text.shape[1], *keys.shape[::2]).transpose(0, 1)
     torch.testing.assert_close(back, want, atol=1e-4, rtol=1e-4)
 
@@ -85,7 +85,7 @@ def test_a_distance_is_the_error_in_a_logit_where_rotation_stretches_keys_and_qu
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("heads", [1, 3])
 def test_turning_back_is_exact_in_float32(seed, device, kind, heads):
-    rotary = Anatomy.of(scaled(seed, SCALINGS["yarn"]).to(device)).rotary
+    rotary = ModelSpec.of(scaled(seed, SCALINGS["yarn"]).to(device)).rotary
     generator = torch.Generator().manual_seed(seed)
     keys = torch.randn(2, 4, 3, 70, 12, generator=generator).to(device, kind)
     positions = torch.randint(0, 9000, (4, heads, 70), generator=generator).to(device)
@@ -104,7 +104,7 @@ def test_frequencies_that_move_under_the_slots_are_refused(seed, text):
     model = scaled(seed, SCALINGS["longrope"])
     cache = distinct_cache(model, 1.0)
     model(text[:, :60], past_key_values=cache)
-    with pytest.raises(PositionError, match="'longrope' moved"):
+    with pytest.raises(PositionError, match="'longrope' changed"):
         model(text[:, 60:70], past_key_values=cache)
 
 
@@ -120,7 +120,7 @@ def test_dynamic_scaling_is_refused_once_it_moves(seed, text):
     model = scaled(seed, SCALINGS["dynamic"], max_position_embeddings=100)
     cache = distinct_cache(model, 1.0)
     model(text[:, :99], past_key_values=cache)
-    with pytest.raises(PositionError, match="'dynamic' moved"):
+    with pytest.raises(PositionError, match="'dynamic' changed"):
         model(text[:, 99:], past_key_values=cache)
 
 

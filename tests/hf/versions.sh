@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The tests of distinctkv.hf under other versions of transformers.
 #   tests/hf/versions.sh short   the oldest we promise, beside the torch of .venv: under a minute
-#   tests/hf/versions.sh press   kvpress's own pipeline, with the transformers that kvpress pins
 #   tests/hf/versions.sh 4.56.* 4.57.* 5.2.*   all tests, each version in its own environment
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -28,8 +27,7 @@ whole() ( # extra, version, tests; a shell of its own, whose end takes the envir
   place=$(mktemp -d)
   trap 'rm -rf "$place"' EXIT
   "${PYTHON:-python3}" -m venv "$place"
-  # kvpress wants another transformers and pandas < 3.
-  grep -vE '^(transformers|pandas)==' constraints.txt > "$place/constraints.txt"
+  grep -vE '^transformers==' constraints.txt > "$place/constraints.txt"
   "$place/bin/python" -m pip install -q -c "$place/constraints.txt" -e ".[$1]" "transformers==$2" \
     accelerate pytest hypothesis pytest-randomly
   echo "== transformers $2"
@@ -39,7 +37,6 @@ whole() ( # extra, version, tests; a shell of its own, whose end takes the envir
 for version in "$@"; do
   case $version in
     short) short ;;
-    press) whole press "5.2.*" tests/hf/test_press.py ;;
     *) whole hf "$version" tests/hf ;;
   esac
 done

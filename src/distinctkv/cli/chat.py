@@ -33,13 +33,13 @@ INVALID = "\ufffd"  # replaces bytes that are not UTF-8
 
 @click.command("chat")
 @click.option("--model", type=FOLDER, metavar="PATH", required=True, help="Folder of the model.")
-@click.option("--threshold", type=float, help="Novelty that opens a slot; the default is 1.")
+@click.option("--threshold", type=float, help="Novelty that opens a slot; the default is 1.4.")
 @click.option("--kept", type=float, help="Instead: the share of tokens to keep.")
 @click.option("--budget", type=int, help="Instead: the number of tokens to keep for each head.")
 @click.option(
-    "--careful",
+    "--fast",
     is_flag=True,
-    help="Merge less what gets attention; reads more slowly. Use a larger --chunk.",
+    help="Do not measure attention: reads faster, and answers are worse.",
 )
 @click.option("--context", type=FILE, metavar="FILE", help="A text file, compressed or not.")
 @click.option("--state", type=STATE, metavar="PATH", help="Save the conversation here, resume it.")
@@ -54,7 +54,7 @@ def command(
     threshold: float | None,
     kept: float | None,
     budget: int | None,
-    careful: bool,
+    fast: bool,
     context: Path | None,
     state: Path | None,
     tokens: int,
@@ -83,10 +83,10 @@ def command(
     with standard_output(), file_errors(), lock_state(state):
         resumed = state is not None and state.exists()
         if state is not None and resumed:
-            _check_state(state, [*sizes, *(["careful"] if careful else [])])
+            _check_state(state, [*sizes, *(["fast"] if fast else [])])
         text = None if context is None else read_text(context)
         with library_errors():
-            conversation = load(model, state if resumed else None, sizes, careful)
+            conversation = load(model, state if resumed else None, sizes, fast)
             with saved_state(state):
                 if text is not None:
                     read_context(conversation, text, chunk, state)
@@ -151,14 +151,14 @@ def read_text(path: Path) -> str:
     return text
 
 
-def load(folder: Path, state: Path | None, sizes: dict[str, Any], careful: bool) -> Conversation:
+def load(folder: Path, state: Path | None, sizes: dict[str, Any], fast: bool) -> Conversation:
     """The model of a folder with a new cache, or with the cache of a state."""
     try:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import logging
 
-        from ..hf import CAREFUL, DistinctCache, distinct_cache
+        from ..hf import FAST, DistinctCache, distinct_cache
     except ImportError as error:
         raise click.ClickException(f"chat needs {error.name}; {install('hf')}") from error
     click.echo(f"loading {folder}", err=True)
@@ -174,7 +174,7 @@ def load(folder: Path, state: Path | None, sizes: dict[str, Any], careful: bool)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
     if state is not None:
         return Conversation(model, tokenizer, DistinctCache.load(state, model))
-    cache = distinct_cache(model, **sizes, care=CAREFUL if careful else None)
+    cache = distinct_cache(model, **sizes, merge=FAST if fast else None)
     return Conversation(model, tokenizer, cache)
 
 
@@ -279,7 +279,7 @@ class Conversation:
         saved = held.full - held.bytes
         than = "saved" if saved >= 0 else "more than a full cache"
         return (
-            f"{held.tokens:,} tokens seen, {held.slots.mean() + held.outside:,.0f} held per head "
+            f"{held.tokens:,} tokens seen, {held.slots.mean() + held.window:,.0f} held per head "
             f"({held.kept:.0%}), {decimal(held.bytes)} held, {decimal(abs(saved))} {than}"
         )
 

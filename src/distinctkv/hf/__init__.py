@@ -1,6 +1,6 @@
-"""Inside language models: a cache for transformers that is smaller where the text repeats itself.
+"""A cache for transformers that merges repeated content: one slot for each distinct token.
 
-Needs ``pip install 'distinctkv[hf]'``. Nothing of transformers is changed by importing this.
+Needs ``pip install 'distinctkv[hf]'``. Importing it changes nothing in transformers.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ except ImportError as error:  # pragma: no cover
 
 from .cache import DistinctCache, calibrate, distinct_cache
 from .config import (
-    CAREFUL,
+    FAST,
     BrokenForwardError,
-    Care,
     CropError,
     MaskError,
+    MergePolicy,
     PositionError,
     UnsupportedModelError,
     WrongModelError,
@@ -27,12 +27,12 @@ from .cuda_graph import captured
 from .metric import Metric
 
 __all__ = [
-    "CAREFUL",
+    "FAST",
     "BrokenForwardError",
-    "Care",
     "CropError",
     "DistinctCache",
     "MaskError",
+    "MergePolicy",
     "Metric",
     "PositionError",
     "UnsupportedModelError",

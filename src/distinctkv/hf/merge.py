@@ -1,36 +1,198 @@
-"""Old tokens of the window into slots, and slots into fewer: all layers and heads together."""
+"""Old tokens of the window into slots, and slots into fewer: many layers and heads at a time."""
 
-# G layers of a group, B sequences, H key-value heads, N = G B H, L tokens and S slots of each
+# N layers of a group, B sequences, H key-value heads, P = N B H heads, L tokens and W slots of each
+# S slots of all heads, D key size, C value size, F feature size
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import kernels
-from .allocation import Allocation, router
-from .attention import LEAST, reach, weights
-from .config import Plan
+from ..kernels import placed
+from ..kernels.limits import OFF, TIE
+from ..nn.leaders import leaders, product_type
+from .attention import MIN_SHARE
+from .config import CacheConfig
 from .layer import DistinctLayer
 from .metric import Metric, Moments, Scale
-from .slots import Part, Slots, pool
+from .slots import Slots, Source, pool
 
-# Bytes of features at a time, five times as much is needed to make and compare them. Elsewhere half
-# as much more is: so many, or half of what is held if that is more, but not beyond the last.
-MOST, MOST_ELSEWHERE, MOST_EVER = 2**26, 2**28, 2**30
-WIDEST = 128  # numbers of a key, and of a value, that kernels make features of
-GRID = 65_535  # heads that a kernel can count
+if TYPE_CHECKING:
+    from ..kernels.features import Table
+
+# Bytes of features at a time on the CPU, where five times as much is needed to compare them. On
+# CUDA half as much more is: so many, or half of what is held if that is more, up to the last.
+MAX_BYTES, MAX_BYTES_CUDA, MAX_BYTES_EVER = 2**26, 2**28, 2**30
+KERNEL_SIZE = 128  # of a key, and of a value, that the feature kernel takes
+KERNEL_FEATURES = 513  # features that the search kernel takes: a power of two, and the place
+GRID = 65_535  # heads that a kernel's grid can count
+# Tokens that are decided together: few on a CPU, where work counts, more where launches count.
+CHUNK, CHUNK_CUDA = 128, 512
+NOT_FINITE = 2  # a key or value is not finite; it may be padding
+EVERYTHING = 3e38  # a threshold at which all merges, for sequences that are not searched
 
 
-class Group:
-    """Some layers, their slots end to end, and the metric of each of their heads.
+class Allocation(NamedTuple):
+    """For each token its slot and whether it opened it; slots of each head afterwards."""
 
-    As streams there are all streams of the first layer, all of the second, and so on.
+    owner: Tensor  # (P, L), -1 for a token outside the mask
+    opened: Tensor  # (P, L)
+    lengths: Tensor  # (P,)
+
+
+Assign = Callable[[Tensor], Allocation]
+
+
+def allocate(
+    tokens: Tensor,
+    mask: Tensor,
+    slots: Tensor,
+    joinable: Tensor,
+    lengths: Tensor,
+    radius: float | Tensor,
+) -> Allocation:
+    """The paper's rule: assign (P, L, F) tokens, in order, to (P, W, F) slots or to new ones.
+
+    A token opens a slot if its squared distance from every slot is greater than its ``radius``, one
+    for all or (P, L); below 0 it always opens one, and nothing joins it. Token by token this is the
+    leader algorithm; for a chunk, the lexicographically first maximal independent set of the graph
+    of near pairs (`distinctkv.nn.leaders`). Head p has ``lengths[p]`` slots, of which those not
+    ``joinable`` (P, W) stay as they are. A distance that exceeds the radius by no more than
+    rounding (`TIE`) equals it, so that the result does not depend on the device or on chunks. If F
+    is odd the last feature is a position: it may be large, and is not part of the product.
+
+    >>> at = torch.tensor([[[0.0], [9.0], [0.5], [9.5], [5.0]]])
+    >>> none, empty = torch.zeros(1, 0, 1), torch.zeros(1).long()
+    >>> allocate(at, torch.ones(1, 5).bool(), none, none[..., 0].bool(), empty, 1.0).owner
+    tensor([[0, 1, 0, 1, 2]])
     """
+    near = torch.as_tensor(radius, dtype=torch.float32, device=tokens.device)
+    found = assigner(tokens, mask, slots, joinable, lengths, times=1)(near)
+    return Allocation(found.owner.long(), found.opened, found.lengths.long())
+
+
+def assigner(
+    tokens: Tensor,
+    mask: Tensor,
+    slots: Tensor,
+    joinable: Tensor,
+    lengths: Tensor,
+    times: int | None = None,
+) -> Assign:
+    """`allocate` for one radius after another, ``times`` or more: shared work is done once."""
+    if tokens.shape[2] <= KERNEL_FEATURES and kernels.available(tokens):
+        from ..kernels.features import Table
+
+        with torch.cuda.device(tokens.device):
+            table = Table.of(tokens, mask, slots, joinable, lengths)
+        shape, device = tokens.shape[:2], tokens.device  # not the tokens: the table replaces them
+        return lambda radius: _by_table(table, radius.expand(shape), device, times)
+    # Distances do not change by a common shift, but float32 does: keys share a large mean.
+    centre = (tokens * mask[..., None]).sum(1, keepdim=True)
+    centre = centre / mask.sum(1).clamp(min=1)[:, None, None]
+    centre[..., placed(tokens.shape[2]) :] = 0.0
+    dtype = product_type(tokens)
+    tokens, slots = (tokens - centre).to(dtype), (slots - centre).to(dtype)
+    known = (tokens, mask, slots, joinable, lengths)
+    return lambda radius: _allocate(*known, radius.to(tokens).expand(tokens.shape[:2]))
+
+
+def _by_table(table: Table, radius: Tensor, device: torch.device, times: int | None) -> Allocation:
+    with torch.cuda.device(device):
+        return Allocation(*table.route(radius.float(), last=times == 1))
+
+
+def _allocate(
+    tokens: Tensor,
+    mask: Tensor,
+    slots: Tensor,
+    joinable: Tensor,
+    lengths: Tensor,
+    radius: Tensor,
+) -> Allocation:
+    """`allocate` in torch, for centred rows."""
+    P, L, F = tokens.shape
+    D = placed(F)
+    sizes = slots[..., :D].square().sum(-1).masked_fill(~joinable, inf)
+    owner = torch.full((P, L), -1, device=tokens.device)
+    opened = torch.zeros((P, L), dtype=torch.bool, device=tokens.device)
+    step = CHUNK if tokens.is_cpu else CHUNK_CUDA
+    for start in range(0, L, step):
+        part = slice(start, start + step)
+        here, real = tokens[:, part], mask[:, part]
+        own = here[..., :D].square().sum(-1)
+        near = radius[:, part]
+        alone = near < 0
+        # Scores are squared distances less the token's own size.
+        bar = (near + _tolerance(near, own, here[..., D] if D < F else None) - own)[..., None]
+        bar = bar.clamp(max=torch.finfo(bar.dtype).max)
+        old, slot = _nearest(_scores(here, slots, sizes))
+        inside = _scores(here, here, own.masked_fill(alone, inf))
+        candidate = real & ((old > bar[..., 0]) | alone)
+        lead = leaders(candidate, ((inside <= bar) & ~alone[..., None]).tril(-1))
+        new = lengths[:, None] + lead.cumsum(1) - 1
+        earlier = torch.ones_like(inside[0], dtype=torch.bool).tril(-1) & lead[:, None]
+        close, leader = _nearest(inside.masked_fill_(~earlier, inf))
+        joined = torch.where(close < old, new.gather(1, leader), slot)
+        owner[:, part] = torch.where(real, torch.where(lead, new, joined), -1)
+        opened[:, part] = lead
+        lengths = lengths + lead.sum(1)
+        if start + step < L:
+            slots, sizes = _append(slots, sizes, here, own.masked_fill(alone, inf), lead, new)
+    return Allocation(owner, opened, lengths)
+
+
+def _tolerance(radius: Tensor, own: Tensor, places: Tensor | None) -> Tensor:
+    """How far above the radius rounding puts a distance, (P, L).
+
+    Less than the step from one position to the next, for 4 million positions.
+    """
+    wide = TIE * (radius + own)
+    if places is None:
+        return wide
+    return wide + OFF * places.abs() * radius.clamp(0.0, torch.finfo(radius.dtype).max).sqrt()
+
+
+def _scores(tokens: Tensor, slots: Tensor, sizes: Tensor) -> Tensor:
+    """Squared distances less the token's own size, (P, L, W); sizes are without the place."""
+    D = placed(tokens.shape[2])
+    found = torch.baddbmm(sizes[:, None], tokens[..., :D], slots[..., :D].mT, alpha=-2)
+    for column in range(D, tokens.shape[2]):
+        gap = tokens[..., column, None] - slots[:, None, :, column]
+        found.addcmul_(gap, gap)
+    return found
+
+
+def _nearest(far: Tensor) -> tuple[Tensor, Tensor]:
+    if far.shape[-1] == 0:
+        shape, device = far.shape[:-1], far.device
+        return torch.full(shape, inf, device=device), torch.full(shape, -1, device=device)
+    found = far.min(-1)
+    return found.values, found.indices
+
+
+def _append(
+    slots: Tensor, sizes: Tensor, here: Tensor, own: Tensor, lead: Tensor, new: Tensor
+) -> tuple[Tensor, Tensor]:
+    grow = int(new.max()) + 1 - slots.shape[1]
+    if grow > 0:
+        P, _, F = slots.shape
+        slots = torch.cat((slots, slots.new_zeros(P, grow, F)), 1)
+        sizes = torch.cat((sizes, sizes.new_full((P, grow), inf)), 1)
+    head, token = lead.nonzero(as_tuple=True)
+    slots[head, new[head, token]] = here[head, token]
+    sizes[head, new[head, token]] = own[head, token]
+    return slots, sizes
+
+
+class LayerGroup:
+    """Some layers, their slots end to end, and the metric of each of their heads."""
 
     def __init__(
         self,
@@ -49,100 +211,83 @@ class Group:
 
     @property
     def n_heads(self) -> int:
-        """Heads of all streams of all layers."""
+        """Heads of all sequences of all layers."""
         return len(self.layers) * self.B * self.H
 
     def lengths(self) -> Tensor:
-        """Slots of each of them, (N,), beside the slots."""
+        """Slots of each head, (P,), on the device."""
         return self.held.bounds().diff().long()
 
-    def tokens(self) -> Tensor:
-        """Tokens in the slots of each of them, (N,)."""
-        held = self.held
-        none = torch.zeros(self.n_heads, dtype=torch.int64, device=self.device)
-        return none.index_add_(0, held.rows(), held.counts.long())
-
     def scale(self) -> Scale:
-        """The metric of each of them."""
+        """The metric of each head."""
         if self.metric is not None:
             return self.metric.scales(self.numbers, self.B, self.device)
         return Moments.scales([m for m in (layer.moments for layer in self.layers) if m])
 
-    def tokens_at(self, scale: Scale, tokens: Slots) -> Tensor:
-        """Where as many tokens of each head stand, (N, L, F)."""
+    def token_features(self, scale: Scale, tokens: Slots) -> Tensor:
+        """Features of equally many tokens of each head, (P, L, F)."""
         first, L = self.layers[0], len(tokens) // self.n_heads
         assert first.positions is not None
-        # Turned back all at once: the positions are those of the streams, whatever layer and head.
+        # The positions are those of the sequences: one set of cosines for all layers and heads.
         keys = tokens.keys.view(len(self.layers), self.B, self.H, L, -1)
         keys = first.rotary.unrotate(keys, first.positions[:, None, :L]).view(self.n_heads, L, -1)
-        places = self.places(tokens.positions.view(-1, L))
+        places = self._places(tokens.positions.view(-1, L))
         return scale.features(keys, tokens.values.view(self.n_heads, L, -1), places)
 
-    def slots_at(self, scale: Scale) -> Tensor:
-        """Where the slots stand, (N, S, F); nowhere in particular where there is none."""
+    def slot_features(self, scale: Scale) -> Tensor:
+        """Features of the slots, (P, W, F)."""
         held = self.held
-        keys, values = held.wide(held.keys), held.wide(held.values)
-        positions = held.wide(held.positions)
+        keys, values = held.padded(held.keys), held.padded(held.values)
+        positions = held.padded(held.positions)
         keys = self.layers[0].rotary.unrotate(keys, positions)
-        return scale.features(keys, values, self.places(positions))
+        return scale.features(keys, values, self._places(positions))
 
-    def places(self, positions: Tensor) -> Tensor | None:
-        """Positions in units of the horizon, if there is one."""
+    def _places(self, positions: Tensor) -> Tensor | None:
         return None if self.horizon is None else positions.float() / self.horizon
 
     def weight(self) -> Tensor:
-        """What the slots weigh, (N, S)."""
+        """Weights of the slots, (P, W); 1 if importance is off."""
         held = self.held
-        if len(held.weight):
-            return held.wide(held.weight)
-        return held.there().float()
+        return held.padded(held.weight) if len(held.weight) else held.mask().float()
 
     def each(self, tensor: Tensor) -> Tensor:
-        """A tensor (N, ...) as (layers, B, H, ...)."""
+        """A tensor (P, ...) as (N, B, H, ...)."""
         return tensor.view(len(self.layers), self.B, self.H, *tensor.shape[1:])
 
-    def streams(self, tensor: Tensor) -> Tensor:
-        """A tensor (B, ...) of the streams as (N, ...) of their heads."""
-        wide = tensor[None, :, None].expand(len(self.layers), self.B, self.H, *(tensor.shape[1:]))
+    def per_head(self, tensor: Tensor) -> Tensor:
+        """A tensor (B, ...) of the sequences as (P, ...) of their heads."""
+        wide = tensor[None, :, None].expand(len(self.layers), self.B, self.H, *tensor.shape[1:])
         return wide.reshape(self.n_heads, *tensor.shape[1:])
 
-    def heads(self, each: Sequence[float]) -> Tensor:
-        """A number of each stream as (N,) of their heads; the device is not waited for."""
-        wide = torch.tensor(each, dtype=torch.float32)[None, :, None].expand(
-            len(self.layers), self.B, self.H
-        )
+    def values(self, numbers: Sequence[float]) -> Tensor:
+        """A number of each sequence as (P,), without synchronising."""
+        wide = torch.tensor(numbers, dtype=torch.float32)[None, :, None]
+        wide = wide.expand(len(self.layers), self.B, self.H)
         return wide.flatten().to(self.device, non_blocking=True)
 
-    def give(self, slots: Slots) -> None:
-        """Let the layers have these slots."""
+    def set_slots(self, slots: Slots) -> None:
+        """Give the layers these slots."""
         for layer, part in zip(self.layers, slots.parts(len(self.layers)), strict=True):
-            layer.slots = part
-
-    def move(self, moved: Tensor) -> None:
-        """Where a trace is kept: slot s of head n is ``moved`` (N, S) now, or -1 if it is gone."""
-        for layer, where in zip(self.layers, self.each(moved), strict=True):
-            if layer.owner is not None and where.shape[-1]:
-                owner = layer.owner.long()
-                found = where.gather(2, owner.clamp(min=0))
-                layer.owner = found.masked_fill(owner < 0, -1).to(layer.owner.dtype)
+            layer.set_slots(part)
 
 
 def groups(layers: Sequence[DistinctLayer], columns: int = 0) -> list[list[int]]:
-    """Numbers of layers to take together, when each head brings so many new columns."""
+    """Numbers of layers to take together, if each head brings so many new columns."""
     found: list[list[int]] = []
-    size, elsewhere = 0, _most_elsewhere(layers)
+    size = 0
+    held = sum(part.keys.nbytes + part.values.nbytes for layer in layers
+               for part in (layer, layer.slots) if part is not None)  # fmt: skip
+    most_cuda = max(MAX_BYTES_CUDA, min(held // 2, MAX_BYTES_EVER))
     for number, layer in enumerate(layers):
         B, H, _, D = layer.keys.shape
-        cpu, slots = layer.keys.is_cpu, layer.slots
-        held = 0
+        slots, n_slots = layer.slots, 0
         if slots is not None:
-            # Kernels take heads as long as they are, torch all as long as the longest.
-            held = len(slots) if featured(layer) else B * H * int(slots.lengths.max())
-        now = (B * H * columns + held) * (D + layer.values.shape[-1]) * 4
-        most = MOST if cpu else elsewhere
-        device = layer.keys.device
+            # Kernels take ragged heads; torch pads them to the longest.
+            n_slots = len(slots) if kernel_takes(layer) else B * H * int(slots.lengths.max())
+        now = (B * H * columns + n_slots) * (D + layer.values.shape[-1]) * 4
+        most = MAX_BYTES if layer.keys.is_cpu else most_cuda
         fits = found and size + now <= most and (len(found[-1]) + 1) * B * H <= GRID
-        if fits and layers[found[-1][-1]].keys.device == device:
+        if fits and layers[found[-1][-1]].keys.device == layer.keys.device:
             found[-1].append(number)
             size += now
         else:
@@ -151,177 +296,145 @@ def groups(layers: Sequence[DistinctLayer], columns: int = 0) -> list[list[int]]
     return found
 
 
-def featured(layer: DistinctLayer) -> bool:
-    """Whether kernels make the features of a layer: its factor fits, and all of a key turns."""
+def kernel_takes(layer: DistinctLayer) -> bool:
+    """Whether the kernel makes the features of a layer: small enough, and all of a key rotated."""
     D, C = layer.keys.shape[-1], layer.values.shape[-1]
     whole = len(layer.rotary.frequencies) * 2 == D
-    return whole and max(D, C) <= WIDEST and kernels.available(layer.keys)
-
-
-def _most_elsewhere(layers: Sequence[DistinctLayer]) -> int:
-    held = sum(
-        part.keys.nbytes + part.values.nbytes
-        for layer in layers
-        for part in (layer, layer.slots)
-        if part is not None
-    )
-    return max(MOST_ELSEWHERE, min(held // 2, MOST_EVER))
-
-
-# N heads of all layers and streams, L tokens of each, S slots of each
-
-
-Route = Callable[[Tensor], Allocation]
+    return whole and max(D, C) <= KERNEL_SIZE and kernels.available(layer.keys)
 
 
 def compare(
-    group: Group, tokens: Slots, present: Tensor, joinable: Tensor | None, times: int | None = None
-) -> tuple[Route, Tensor]:
-    """`allocation.router` of the tokens, and whether a feature of one is not finite, ().
+    group: LayerGroup,
+    tokens: Slots,
+    mask: Tensor,
+    joinable: Tensor | None,
+    times: int | None = None,
+) -> tuple[Assign, Tensor]:
+    """`assigner` of tokens (of slots, if they are the group's), and whether one is not finite, ().
 
-    ``present`` (N, L) says which tokens are there; before them are the slots of the group, of which
-    some are ``joinable`` (N, S), or none where that is None.
+    ``joinable`` (P, W) says which slots of the group may be joined; None: there are none.
     """
     scale, rotary = group.scale(), group.layers[0].rotary
-    if featured(group.layers[0]):
+    if kernel_takes(group.layers[0]):
         from ..kernels import features
 
-        rows = features.Rows(tokens, present)
+        rows = features.Rows(tokens, mask)
         held = None if joinable is None else features.Rows(group.held, joinable)
-        with torch.cuda.device(present.device):
+        with torch.cuda.device(mask.device):
             table, wrong = features.tabulate(rows, held, scale, rotary, group.horizon)
-
-        def route(reach: Tensor) -> Allocation:
-            with torch.cuda.device(present.device):
-                return Allocation(*table.route(reach.float(), last=times == 1))
-
-        return route, wrong
+        return lambda radius: _by_table(table, radius, mask.device, times), wrong
     again = tokens is group.held
-    here = group.slots_at(scale) if again else group.tokens_at(scale, tokens)
-    # Padding may hold anything.
-    here.masked_fill_(~present[..., None], 0.0)
+    here = group.slot_features(scale) if again else group.token_features(scale, tokens)
+    here.masked_fill_(~mask[..., None], 0.0)  # padding may hold anything
     wrong = ~torch.linalg.vector_norm(here, inf).isfinite()
     if joinable is None:
-        there, joinable = here[:, :0], present[:, :0]
-        lengths = torch.zeros(len(present), dtype=torch.int64, device=present.device)
+        slots, joinable = here[:, :0], mask[:, :0]
+        lengths = torch.zeros(len(mask), dtype=torch.int64, device=mask.device)
     else:
-        there, lengths = group.slots_at(scale), group.lengths()
-    return router(here, present, there, joinable, lengths, times), wrong
+        slots, lengths = group.slot_features(scale), group.lengths()
+    return assigner(here, mask, slots, joinable, lengths, times), wrong
 
 
-# G layers of a group, B streams, H key-value heads, N = G B H, L tokens of each, S slots of each
-
-
-DOUBT = 2  # not finite: perhaps no more than padding
-
-
-def absorb_all(
+def merge_window(
     layers: Sequence[DistinctLayer],
     columns: int,
-    plan: Plan,
+    config: CacheConfig,
     thresholds: Sequence[float | None],
     metric: Metric | None,
-) -> Tensor:
-    """Turn the oldest ``columns`` of each window into slots; how many heads opened one, (B, L).
+) -> None:
+    """Merge the oldest ``columns`` of each window into slots, by a threshold for each sequence.
 
-    With no threshold yet, each token opens a slot of its own.
+    Without any threshold, each token opens a slot.
     """
-    total: Tensor | None = None
     for numbers in groups(layers, columns):
-        group = Group(layers, numbers, metric, plan.care.horizon)
-        opened = _absorb(group, columns, plan, thresholds)
-        total = opened if total is None else total + opened.to(total.device)
-    assert total is not None
-    return total
+        group = LayerGroup(layers, numbers, metric, config.merge.horizon)
+        _merge_group(group, columns, config, thresholds)
 
 
-def _absorb(group: Group, columns: int, plan: Plan, thresholds: Sequence[float | None]) -> Tensor:
-    real = group.layers[0].real
-    assert real is not None
-    present = group.streams(real[:, :columns])
-    # The number of a token among those of its stream that are not slots yet.
-    order = group.streams(real[:, :columns].cumsum(1) - 1)
-    sink = present & (order + group.lengths()[:, None] < plan.sinks)
-    weight = _weights(group, plan, present & ~sink)
-    tokens = _tokens(group, columns, plan, weight)
-    if all(at is None for at in thresholds):
+def _merge_group(
+    group: LayerGroup, columns: int, config: CacheConfig, thresholds: Sequence[float | None]
+) -> None:
+    mask = group.layers[0].mask
+    assert mask is not None
+    real = group.per_head(mask[:, :columns])
+    order = group.per_head(mask[:, :columns].cumsum(1) - 1)  # of a token among those that merge
+    sink = real & (order + group.lengths()[:, None] < config.sinks)
+    weight = _weight(group, config.merge.importance, real & ~sink)
+    tokens = _tokens(group, columns, config, weight)
+    if all(threshold is None for threshold in thresholds):
         lengths = group.lengths()
-        owner = torch.where(present, lengths[:, None] + order, -1)
-        choice = Allocation(owner, present, lengths + present.sum(1))
-        wrong = _lost(group).long() + DOUBT * _odd(tokens)
+        owner = torch.where(real, lengths[:, None] + order, -1)
+        choice = Allocation(owner, real, lengths + real.sum(1))
+        wrong = _lost(group).long() + NOT_FINITE * _odd(tokens)
     else:
-        known = [-1.0 if at is None else at for at in thresholds]
-        at = group.heads(known)[:, None]
-        near = at.expand(present.shape) if weight is None else reach(at, weight)
-        choice, wrong = _choose(group, tokens, present, near.masked_fill(sink, -1.0), plan.sinks)
-    _take(group, tokens, choice, wrong, plan.surprise.decay if plan.surprise else 1.0)
-    _trace(group, choice)
+        # Below 0, for a sequence without a threshold, each token opens a slot.
+        at = group.values([-1.0 if at is None else at for at in thresholds])[:, None]
+        radius = at.expand(real.shape) if weight is None else at / weight
+        joinable = None
+        if len(group.held):
+            joinable = group.held.mask()
+            joinable[:, : config.sinks] = False
+        assign, wrong = compare(group, tokens, real, joinable, times=1)
+        choice = assign(radius.masked_fill(sink, -1.0))
+    _set_slots(group, tokens, choice, wrong)
+    if group.layers[0].trace:
+        for layer, owner in zip(group.layers, group.each(choice.owner.int()), strict=True):
+            layer.append_trace(owner)
     _shorten(group, columns)
-    opened: Tensor = group.each(choice.opened).sum((0, 2)).float()
-    return opened
 
 
-def _weights(group: Group, plan: Plan, rest: Tensor) -> Tensor | None:
-    """What the tokens weigh, (N, L), where attention makes them differ."""
-    got = [layer.got for layer in group.layers if layer.got is not None]
-    if not got or not plan.care.weighs:
+def _weight(group: LayerGroup, importance: float, rest: Tensor) -> Tensor | None:
+    """Weights of the tokens, (P, L): mean attention received to a power; 1 outside the ``rest``."""
+    received = [layer.received for layer in group.layers if layer.received is not None]
+    if not received or not importance:
         return None
     L = rest.shape[1]
-    asked = group.layers[0].asking()[:, :L]
-    rest = group.each(rest)
-    # Every token is counted in one slot of each head; sinks were never to be spared.
-    before = (group.tokens() - plan.sinks).clamp(min=0)
-    before = group.each(before).sum(-1)
-    weight = weights(torch.stack(got)[..., :L], asked, plan.care, rest, before)
-    return torch.where(rest, weight, 1.0).flatten(0, 2)
+    n_queries = group.layers[0].n_queries()[:, None, :L].clamp(min=1)
+    mean = (torch.stack(received)[..., :L] / n_queries).clamp(min=MIN_SHARE)
+    return torch.where(group.each(rest), mean**importance, 1.0).flatten(0, 2)
 
 
-def _tokens(group: Group, columns: int, plan: Plan, weight: Tensor | None) -> Slots:
-    """The oldest tokens as slots of one, padding too."""
-    layers, N, L = group.layers, group.n_heads, columns
+def _tokens(group: LayerGroup, columns: int, config: CacheConfig, weight: Tensor | None) -> Slots:
+    """The oldest tokens, padding too, as slots of one."""
+    layers, P, L = group.layers, group.n_heads, columns
     first = layers[0]
     assert first.positions is not None
-    keys = torch.stack([layer.keys[:, :, :L] for layer in layers]).view(N * L, -1)
-    values = torch.stack([layer.values[:, :, :L] for layer in layers]).view(N * L, -1)
-    ones = torch.ones(N * L, dtype=torch.int32, device=group.device)
-    positions = group.streams(first.positions[:, :L]).flatten()
-    usage = ones.float() if first.usage else ones.new_zeros(0, dtype=torch.float32)
-    heavy = usage.new_zeros(0) if weight is None else weight.flatten()
-    got = _got(group, L) if plan.care.attended else heavy.new_zeros(0)
+    keys = torch.stack([layer.keys[:, :, :L] for layer in layers]).view(P * L, -1)
+    values = torch.stack([layer.values[:, :, :L] for layer in layers]).view(P * L, -1)
+    ones = torch.ones(P * L, dtype=torch.int32, device=group.device)
+    positions = group.per_head(first.positions[:, :L]).flatten()
+    none = ones.new_zeros(0, dtype=torch.float32)
+    received = none
+    if config.merge.attention_mean:
+        # The sum over the queries that saw a token, not their mean, which lost more.
+        each = [layer.received[..., :L] for layer in layers if layer.received is not None]
+        received = torch.stack(each).flatten().clamp(min=MIN_SHARE)
     lengths = torch.full((len(layers) * group.B, group.H), L)
-    made = Slots(keys, values, ones, positions, usage, heavy, got, lengths)
-    made._bounds.append(torch.arange(0, N * L + 1, L, dtype=torch.int32, device=group.device))
+    heavy = none if weight is None else weight.flatten()
+    made = Slots(keys, values, ones, positions, heavy, received, lengths)
+    made._bounds.append(torch.arange(0, P * L + 1, L, dtype=torch.int32, device=group.device))
     return made
 
 
-def _got(group: Group, columns: int) -> Tensor:
-    """Attention that the oldest tokens got, (N L,), never nothing: it is divided by.
-
-    A sum over the queries that saw them, not a mean: a mean lost more, see `Care`.
-    """
-    got = [layer.got[..., :columns] for layer in group.layers if layer.got is not None]
-    return torch.stack(got).flatten().clamp(min=LEAST)
-
-
 def _odd(tokens: Slots) -> Tensor:
-    """Whether a number of some key or value is not finite, (); it may be one of the padding."""
+    """Whether a key or value is not finite, (); it may be padding."""
     sizes = [torch.linalg.vector_norm(rows, inf) for rows in (tokens.keys, tokens.values)]
     odd: Tensor = ~torch.stack(sizes).isfinite().all()
     return odd
 
 
-def _wrong(tokens: Slots, present: Tensor) -> bool:
-    """Whether there is a key or a value that is not finite; padding may hold anything."""
-    N, L = present.shape
+def _wrong(tokens: Slots, real: Tensor) -> bool:
+    """Whether a key or value of a token is not finite."""
+    P, L = real.shape
     sizes = [
-        torch.linalg.vector_norm(rows.view(N, L, -1), inf, dim=-1)
+        torch.linalg.vector_norm(rows.view(P, L, -1), inf, dim=-1)
         for rows in (tokens.keys, tokens.values)
     ]
-    return bool((present & ~(sizes[0].isfinite() & sizes[1].isfinite())).any())
+    return bool((real & ~(sizes[0].isfinite() & sizes[1].isfinite())).any())
 
 
-def _lost(group: Group) -> Tensor:
-    """Whether the metric that slots will merge by is not finite, ()."""
+def _lost(group: LayerGroup) -> Tensor:
+    """Whether the metric by which slots will merge is not finite, ()."""
     seen = [] if group.metric else [layer.moments for layer in group.layers]
     sums = [one.queries for one in seen if one is not None]
     if not sums:
@@ -330,164 +443,90 @@ def _lost(group: Group) -> Tensor:
     return lost
 
 
-def _choose(
-    group: Group, tokens: Slots, present: Tensor, near: Tensor, sinks: int
-) -> tuple[Allocation, Tensor]:
-    """Where the tokens go, and whether there was a feature that is not finite."""
-    joinable = None
-    if len(group.held):
-        joinable = group.held.there() & group.weight().isfinite()
-        joinable[:, :sinks] = False
-    route, wrong = compare(group, tokens, present, joinable, times=1)
-    return route(near), wrong
-
-
-def _take(group: Group, tokens: Slots, choice: Allocation, wrong: Tensor, decay: float) -> None:
-    """Give the layers the slots that follow from a choice."""
-    # The one time that the device is waited for.
+def _set_slots(group: LayerGroup, tokens: Slots, choice: Allocation, wrong: Tensor) -> None:
+    """Give the layers the slots of an allocation."""
+    # The only synchronisation of a merge.
     lengths = torch.cat((choice.lengths, wrong.long()[None])).cpu()
     doubt = int(lengths[-1])
-    if doubt and (doubt != DOUBT or _wrong(tokens, choice.owner >= 0)):
+    if doubt and (doubt != NOT_FINITE or _wrong(tokens, choice.owner >= 0)):
         raise FloatingPointError(
-            "the model gave keys or values that are not finite; load it in a type of wider range, "
-            "bfloat16 or float32, and reset() the cache"
+            "the model gave keys or values that are not finite; load it in bfloat16 or float32, "
+            "and reset() the cache"
         )
-    held, N = group.held, group.n_heads
-    if not len(held) and not len(tokens.usage) and int(lengths[:N].sum()) == len(tokens):
-        # Each token is a slot of its own, and there is nothing else.
-        group.give(replace(tokens, positions=tokens.positions.clone()))
+    held, P = group.held, group.n_heads
+    if not len(held) and int(lengths[:P].sum()) == len(tokens):  # each token is a slot
+        group.set_slots(replace(tokens, positions=tokens.positions.clone()))
         return
     starts = choice.lengths.cumsum(0) - choice.lengths
     to = torch.where(choice.owner >= 0, starts[:, None] + choice.owner, -1).flatten()
-    if len(tokens.usage):
-        here = choice.owner >= 0
-        ages = here.flip(1).cumsum(1).flip(1) - 1
-        tokens = replace(tokens, usage=(decay ** ages.float()).flatten())
-        faded = decay ** here.sum(1).float()
-        held = replace(held, usage=held.usage * faded[held.rows()]) if len(held) else held
-    parts = [Part(tokens, to, choice.opened.flatten())]
+    sources = [Source(tokens, to, choice.opened.flatten())]
     if len(held):
-        stay = starts[held.rows()] + held.places()
-        parts.append(Part(held, stay, None))
-    group.give(pool(parts, lengths[:N].clone().view(held.lengths.shape)))
+        sources.append(Source(held, starts[held.heads()] + held.indices(), None))
+    group.set_slots(pool(sources, lengths[:P].clone().view(held.lengths.shape)))
 
 
-def _trace(group: Group, choice: Allocation) -> None:
-    if not group.layers[0].trace:
-        return
-    for layer, new in zip(group.layers, group.each(choice.owner.to(torch.int32)), strict=True):
-        layer.owner = new if layer.owner is None else torch.cat((layer.owner, new), 2)
-
-
-def _shorten(group: Group, columns: int) -> None:
-    """Let go of the oldest columns of the windows; copies, so that their memory goes too."""
+def _shorten(group: LayerGroup, columns: int) -> None:
+    """Drop the oldest columns of the windows; copies, so that their memory is freed."""
     layers = group.layers
     first = layers[0]
     assert first.positions is not None
-    assert first.real is not None
+    assert first.mask is not None
     keys = torch.stack([layer.keys[:, :, columns:] for layer in layers])
     values = torch.stack([layer.values[:, :, columns:] for layer in layers])
-    positions, real = first.positions[:, columns:].clone(), first.real[:, columns:].clone()
-    for layer, key, value in zip(layers, keys, values, strict=True):
-        layer.keys, layer.values, layer.positions, layer.real = key, value, positions, real
-    got = [layer.got[..., columns:] for layer in layers if layer.got is not None]
-    if got:
-        for layer, rest in zip(layers, torch.stack(got), strict=True):
-            layer.got = rest
+    positions, mask = first.positions[:, columns:].clone(), first.mask[:, columns:].clone()
+    received = [layer.received[..., columns:] for layer in layers if layer.received is not None]
+    rest = torch.stack(received) if received else [None] * len(layers)
+    for layer, key, value, part in zip(layers, keys, values, rest, strict=True):
+        layer.set_window(key, value, positions, mask, part)
 
 
-# G layers of a group, B streams, H key-value heads, N = G B H, S slots of each, M slots of all
-
-
-FAR = 3e38  # a threshold at which all is one, for streams that are not asked about
-
-
-class Regrouping:
+class Coarsening:
     """How the slots of some layers merge among themselves at one threshold after another."""
 
-    def __init__(self, group: Group, sinks: int, *, alone: bool) -> None:
+    def __init__(self, group: LayerGroup, sinks: int, *, alone: bool) -> None:
         self.group = group
-        self.there = group.held.there()
-        weight = group.weight()
-        # A threshold is divided by this: what is spared, and a sink, is below 0 at any.
-        self.weight = torch.where(self.there & weight.isfinite(), weight, -1.0)
+        self.mask = group.held.mask()
+        # A threshold is divided by this; below 0, for sinks, a slot never merges.
+        self.weight = torch.where(self.mask, group.weight(), -1.0)
         self.weight[:, :sinks] = -1.0
-        self.alone = alone
-        self.prepared: Route | None = None
+        self.alone = alone  # the features of one group may stay in memory
+        self.prepared: Assign | None = None
         self.choices: list[Allocation] = []
 
-    def look(self, thresholds: Mapping[int, float]) -> Tensor:
-        """Slots that would be left of each stream, (B,), where it has a threshold."""
+    def count(self, thresholds: Mapping[int, float]) -> Tensor:
+        """Slots that would be left of each sequence, (B,), where it has a threshold."""
         group = self.group
-        asked = [thresholds.get(stream, FAR) for stream in range(group.B)]
-        at = group.heads(asked)[:, None]
-        choice = self._router(at)(at / self.weight)
+        at = group.values([thresholds.get(b, EVERYTHING) for b in range(group.B)])[:, None]
+        choice = self._assign(at)(at / self.weight)
         self.choices.append(choice)
         return group.each(choice.lengths).sum((0, 2))
 
-    def _router(self, at: Tensor) -> Route:
-        if self.prepared is not None:
-            return self.prepared
+    def _assign(self, at: Tensor) -> Assign:
         if self.alone:
-            self.prepared, _ = compare(self.group, self.group.held, self.there, None)
+            if self.prepared is None:
+                self.prepared, _ = compare(self.group, self.group.held, self.mask, None)
             return self.prepared
-        # The features of other groups would not fit beside these: they are made again, for those
-        # that are asked about.
-        return compare(self.group, self.group.held, self.there & (at < FAR), None, times=1)[0]
+        asked = self.mask & (at < EVERYTHING)
+        return compare(self.group, self.group.held, asked, None, times=1)[0]
 
-    def coarsen(self, looks: Mapping[int, int]) -> None:
-        """Merge each stream as at one of the looks, those without as they are."""
-        group = self.group
-        S = self.there.shape[1]
-        stay = torch.arange(S, device=group.device).expand_as(self.there)
-        owner, opened = torch.where(self.there, stay, -1), self.there
-        which = group.heads([looks.get(stream, -1) for stream in range(group.B)])
+    def apply(self, counts: Mapping[int, int]) -> None:
+        """Merge each sequence as at one of the calls of `count`; others stay as they are."""
+        group, held = self.group, self.group.held
+        W = self.mask.shape[1]
+        stay = torch.arange(W, device=group.device).expand_as(self.mask)
+        owner, opened = torch.where(self.mask, stay, -1), self.mask
+        which = group.values([counts.get(b, -1) for b in range(group.B)])
         lengths = group.lengths()
-        for number in set(looks.values()):
+        for number in set(counts.values()):
             mine, choice = which == number, self.choices[number]
             owner = torch.where(mine[:, None], choice.owner, owner)
             opened = torch.where(mine[:, None], choice.opened, opened)
             lengths = torch.where(mine, choice.lengths, lengths)
         starts = lengths.cumsum(0) - lengths
-        # By numbers: for a mask the device would be waited for.
-        held = group.held.rows() * S + group.held.places()
-        to, opens = (starts[:, None] + owner).flatten()[held], opened.flatten()[held]
-        new = lengths.cpu().view_as(group.held.lengths)
-        group.give(pool([Part(group.held, to, opens)], new))
-        group.move(owner)
-
-
-def evict(group: Group, keep: Tensor) -> None:
-    """Drop the slots that are not to ``keep``, (M,)."""
-    held = group.held
-    lengths = torch.zeros(group.n_heads, dtype=torch.int64, device=keep.device)
-    lengths.index_add_(0, held.rows(), keep.long())
-    starts = lengths.cumsum(0) - lengths
-    group.give(held.kept(keep, lengths.cpu().view_as(held.lengths)))
-    place = torch.where(keep, keep.cumsum(0) - 1 - starts[held.rows()], -1)
-    group.move(held.wide(place))
-
-
-def evict_least_used(layers: Sequence[DistinctLayer], extra: list[int], sinks: int) -> None:
-    """Drop so many slots of each stream wherever they are used least."""
-    parts = [Group(layers, part, None) for part in groups(layers)]
-    device = parts[0].device
-    usage = torch.cat([_usage(group, sinks).to(device) for group in parts])
-    streams = [group.held.rows() // group.H % group.B for group in parts]
-    stream = torch.cat([numbers.to(device) for numbers in streams])
-    # Stable: of two slots used alike the older layer, head and slot goes, always the same.
-    order = usage.sort(stable=True).indices
-    order = order[stream[order].sort(stable=True).indices]
-    n_slots = stream.bincount(minlength=len(extra))
-    first = n_slots.cumsum(0) - n_slots
-    rank = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=device))
-    most = torch.tensor(extra, device=device)[stream]
-    keep = (rank - first[stream] >= most) | usage.isinf()
-    sizes = [len(group.held) for group in parts]
-    for group, part in zip(parts, torch.split(keep, sizes), strict=True):
-        evict(group, part.to(group.device))
-
-
-def _usage(group: Group, sinks: int) -> Tensor:
-    """How much each slot is used, (M,); infinitely if it is a sink."""
-    return group.held.usage.masked_fill(group.held.places() < sinks, inf)
+        # By numbers: a mask would synchronise.
+        rows = held.heads() * W + held.indices()
+        to, opens = (starts[:, None] + owner).flatten()[rows], opened.flatten()[rows]
+        new = lengths.cpu().view_as(held.lengths)
+        group.set_slots(pool([Source(held, to, opens)], new))
+        for layer, moved in zip(group.layers, group.each(owner), strict=True):
+            layer.remap_trace(moved)

@@ -34,3 +34,12 @@ def installed() -> bool:
         stacklevel=3,
     )
     return False
+
+
+def placed(n_features: int) -> int:
+    """Features before the place: heads have an even number, so that one more is a place.
+
+    >>> placed(128), placed(129)
+    (128, 128)
+    """
+    return n_features - n_features % 2 if n_features > 1 else n_features

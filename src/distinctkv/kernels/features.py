@@ -1,11 +1,11 @@
 """Slots by features: the table of keys and values, its nearest-slot search, and who opens a slot.
 
-The torch reference is `distinctkv.hf.allocation`. `search` finds the nearest of the slots that were
+The torch reference is `distinctkv.hf.merge`. `search` finds the nearest of the slots that were
 open before a part of the text, for all its tokens at once. `settle` goes through the part block by
 block: the nearest of the slots opened since, then which tokens of the block open one. A slot's row
 is moved down within the table of tokens. Products are of float16 halves, so they are true to 22
 bits, as float32 is after a sum; distances never lie in memory. Where features have a place
-(`limits.placed`), that one stays in float32 beside the halves.
+(`kernels.placed`), that one stays in float32 beside the halves.
 """
 
 # N heads of all layers and sequences, L tokens, S slots before, M rows of all heads
@@ -24,13 +24,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from . import placed
 from .fp16_split import halves, product
 from .independent_set import rounds
-from .limits import OFF, TIE, placed
+from .limits import OFF, TIE
 
 if TYPE_CHECKING:
-    from ..hf.metric import Scale
-    from ..hf.rotary import Rotary
+    from ..hf.metric import Rotary, Scale
     from ..hf.slots import Slots
 
 
@@ -623,8 +623,7 @@ def tabulate(
     ends = (present * steps).amax(1)
     read = (ends, torch.where(ends > 0, lengths, 0))
     turns = rotary.frequencies.to(device).contiguous()
-    stretch = float(getattr(rotary.module, "attention_scaling", 1.0))
-    means, power = _centre(parts, read, scale, turns, stretch)
+    means, power = _centre(parts, read, scale, turns, rotary.scaling)
     step = ROWS if max(D, C) <= 64 else ROWS_WIDE
     width = max(16, triton.next_power_of_2(D + C))
     new = torch.empty if width == D + C else torch.zeros
@@ -638,8 +637,8 @@ def tabulate(
                 rows.keys, rows.values, rows.positions, rows.bounds(), end,
                 there.contiguous().view(torch.int8), turns, means, scale.factor, scale.size, power,
                 highs, lows, sizes, places, to, wrong, there.shape[1], scale.group, scale.heads,
-                stretch, float(horizon or 1.0), BESIDE=horizon is not None, FIRST=to is begins,
-                V=width, **_sizes(D, C), T=step, num_warps=WARPS,
+                rotary.scaling, float(horizon or 1.0), BESIDE=horizon is not None,
+                FIRST=to is begins, V=width, **_sizes(D, C), T=step, num_warps=WARPS,
             )  # fmt: skip
     beside = None if horizon is None else places
     table = Table(highs, lows, sizes, beside, power, present, ends, lengths, starts, begins)

@@ -32,12 +32,3 @@ def fine(width: int) -> float:
 def single(width: int) -> float:
     """Half a squared distance in float32, a sum of D terms."""
     return (width + 8) * 2.0**-22
-
-
-def placed(n_features: int) -> int:
-    """Features before the place: heads have an even number, so that one more is a place.
-
-    >>> placed(128), placed(129)
-    (128, 128)
-    """
-    return n_features - n_features % 2 if n_features > 1 else n_features

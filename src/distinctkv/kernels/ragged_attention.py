@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 WAVES = 4  # programs for each processor of the device
 MOST = 64  # parts of a head
 WARPS = 4
-ALL = 2.0**31  # no cap: more than any count
 
 
 def read(
@@ -40,7 +39,6 @@ def read(
     real: Tensor,
     slots: Slots,
     scaling: float,
-    cap: float | None,
 ) -> Tensor:
     """What `attention.read` gives, (B, H G, L, E), laid out so that heads come after queries."""
     B, H, R, D = keys.shape
@@ -63,7 +61,7 @@ def read(
     _share[(P, N, blocks)](
         query, slots.keys, slots.values, slots.counts, slots.bounds(),
         keys.contiguous(), values.contiguous(), real.contiguous().view(torch.uint8), *shares, out,
-        scaling * log2(e), ALL if cap is None else float(cap), H, L, R, *query.stride()[:3],
+        scaling * log2(e), H, L, R, *query.stride()[:3],
         **sizes, D=D, W=_width(D), M=M, T=T, STAGES=3 if query.element_size() == 2 else 2,
         num_warps=WARPS,
     )  # fmt: skip
@@ -154,7 +152,6 @@ def _share(
     shares,  # (N, L G, P, E)
     out,  # (B, L, H G, E)
     scale,  # of logits, in base two
-    cap,
     H,
     L,
     R,
@@ -197,7 +194,7 @@ def _share(
         place = begin.to(tl.int64) + slot
         key = _rows(slots, place * D, used, D, W)
         count = tl.load(counts + place, mask=used, other=1).to(tl.float32)
-        bias = tl.log2(tl.minimum(tl.maximum(count, 1.0), cap))
+        bias = tl.log2(tl.maximum(count, 1.0))
         logits = tl.dot(query, key.T, input_precision="ieee") * scale + bias[None, :]
         logits = tl.where(used[None, :], logits, float("-inf"))
         value = _rows(means, place * E, used, E, V)
@@ -268,7 +265,6 @@ def received(
     seen: Tensor,
     slots: Slots,
     scaling: float,
-    cap: float | None,
     logs: Tensor | None = None,
 ) -> Tensor:
     """Sums of what each of the (B, H, R, D) window got from each query that has (B, L) ``seen``."""
@@ -289,7 +285,7 @@ def received(
         logs = query.new_empty(P, N, n_rows, dtype=torch.float32)
         _sum[(P, N, blocks)](
             query, slots.keys, slots.counts, bounds, keys, text, logs,
-            ALL if cap is None else float(cap), *told, P=P, **words,
+            *told, P=P, **words,
         )  # fmt: skip
         if P > 1:
             size = logs[0].numel()
@@ -356,7 +352,6 @@ def _sum(
     keys,  # (N, R, D): the window
     real,  # (B, R) uint8
     logs,  # (P, N, L G): the sums of a part, as logarithms in base two
-    cap,
     scale,  # of logits, in base two
     H,
     L,
@@ -394,7 +389,7 @@ def _sum(
         place = begin.to(tl.int64) + slot
         key = _rows(slots, place * D, used, D, W)
         count = tl.load(counts + place, mask=used, other=1).to(tl.float32)
-        bias = tl.log2(tl.minimum(tl.maximum(count, 1.0), cap))
+        bias = tl.log2(tl.maximum(count, 1.0))
         logits = tl.dot(query, key.T, input_precision="ieee") * scale + bias[None, :]
         top, total = _add(tl.where(used[None, :], logits, float("-inf")), top, total)
     own = R - L + token

@@ -159,15 +159,15 @@ def pour(slots: Slots, to: Tensor, opens: Tensor | None, made: Slots) -> None:
     ``to`` (M,) says where each goes, -1 is nowhere; those that ``opens``, or all, bring their key.
     """
     D, C = slots.keys.shape[1], slots.values.shape[1]
-    # What is not there is not read, but a kernel wants an address.
-    pairs = [(slots.usage, made.usage), (slots.weight, made.weight), (slots.got, made.got)]
+    # Absent tensors are passed as any valid pointer; the kernel does not load them.
+    pairs = [(slots.weight, made.weight), (slots.received, made.received)]
     extra = [part if len(made_of) else slots.values for part, made_of in pairs]
     pour_rows[(triton.cdiv(len(slots), ROWS),)](
         slots.keys.contiguous(), slots.values.contiguous(), slots.counts, slots.positions, *extra,
         to, to if opens is None else opens.view(torch.uint8),
-        made.keys, made.values, made.counts, made.positions, made.usage, made.weight, made.got,
-        len(slots), ALL=opens is None, USED=len(made.usage) > 0, WEIGHED=len(made.weight) > 0,
-        ATTENDED=len(made.got) > 0, D=D, W=triton.next_power_of_2(D), C=C,
+        made.keys, made.values, made.counts, made.positions, made.weight, made.received,
+        len(slots), ALL=opens is None, WEIGHED=len(made.weight) > 0,
+        ATTENDED=len(made.received) > 0, D=D, W=triton.next_power_of_2(D), C=C,
         X=triton.next_power_of_2(C), T=ROWS,
     )  # fmt: skip
 
@@ -175,8 +175,7 @@ def pour(slots: Slots, to: Tensor, opens: Tensor | None, made: Slots) -> None:
 @triton.jit(
     do_not_specialize=["M"],
     do_not_specialize_on_alignment=[
-        "counts", "positions", "usage", "weight", "got", "to", "opens",
-        "new_usage", "new_weight", "new_got",
+        "counts", "positions", "weight", "received", "to", "opens", "new_weight", "new_received",
     ],
 )  # fmt: skip
 def pour_rows(
@@ -184,21 +183,18 @@ def pour_rows(
     values,  # (M, C)
     counts,  # (M,), as all that follow
     positions,
-    usage,
     weight,
-    got,
+    received,
     to,
     opens,
     new_keys,  # (N, D)
     sums,  # (N, C) float32
     new_counts,  # (N,), as all that follow
     new_positions,
-    new_usage,
     new_weight,
-    new_got,
+    new_received,
     M,
     ALL: tl.constexpr,
-    USED: tl.constexpr,
     WEIGHED: tl.constexpr,
     ATTENDED: tl.constexpr,
     D: tl.constexpr,
@@ -224,11 +220,8 @@ def pour_rows(
     tl.atomic_add(new_counts + place, count, mask=goes, sem="relaxed")
     share = count.to(tl.float32)
     if ATTENDED:
-        share = tl.load(got + row, mask=goes, other=0.0)
-        tl.atomic_add(new_got + place, share, mask=goes, sem="relaxed")
-    if USED:
-        used = tl.load(usage + row, mask=goes, other=0.0)
-        tl.atomic_add(new_usage + place, used, mask=goes, sem="relaxed")
+        share = tl.load(received + row, mask=goes, other=0.0)
+        tl.atomic_add(new_received + place, share, mask=goes, sem="relaxed")
     if WEIGHED:
         heavy = tl.load(weight + row, mask=goes, other=0.0)
         # Weights are not negative, and so have the order of their bits.

@@ -37,7 +37,7 @@ def test_a_stream_of_repeats_opens_few_slots(model, seed):
 
 
 def test_streams_of_one_setting_are_pooled():
-    made = {"stream": "log", "chunk": 256, **online.Setting(1.0, 32, 0.0, 0.0, 0.0)._asdict()}
+    made = {"stream": "log", "chunk": 256, **online.Setting(1.0, 32, 0.0, 0.0)._asdict()}
     some = [
         {**made, "seed": seed, "tokens": 1000, "full": 1.0, "nll": nll, "slots": [40.0, 80.0]}
         for seed, nll in enumerate((1.0, 1.02))

@@ -10,8 +10,8 @@ import torch
 from benchmarks.llm import ours
 from benchmarks.llm.kv_states import hold_by, read
 from benchmarks.llm.questions import ask
-from benchmarks.llm.recipe import SINKS, Recipe
-from distinctkv.hf import CAREFUL, Care, distinct_cache
+from benchmarks.llm.recipe import SINKS, Recipe, policy
+from distinctkv.hf import FAST, MergePolicy, distinct_cache
 from tests.hf.models import build
 
 QUESTIONS = (((7, 8, 9), (10,)), ((11,), (12, 13, 14)))
@@ -37,31 +37,29 @@ def no_grad():
         yield
 
 
-CARES = [
-    Care(),
-    Care(importance=0.5),
-    Care(spare=0.05),
-    Care(importance=1.0, cap=2),
-    Care(horizon=64.0),
-    Care(attended=True),
-    Care(importance=0.25, horizon=64.0, attended=True),
-    CAREFUL,
+POLICIES = [
+    FAST,
+    policy(importance=0.5),
+    policy(horizon=64.0),
+    policy(attention_mean=True),
+    MergePolicy(horizon=64.0),
+    MergePolicy(),
 ]
 
 
-@pytest.mark.parametrize("care", CARES, ids=str)
+@pytest.mark.parametrize("merge", POLICIES, ids=str)
 @pytest.mark.parametrize("threshold", [0.01, 0.3])
-def test_all_layers_at_once_have_the_slots_of_the_cache(model, context, care, threshold):
-    theirs = hold_by(distinct_cache(model, threshold=threshold, care=care), context)
-    check_alike(ours.held(ours.prepare(model, context), Recipe(care), threshold), theirs)
+def test_all_layers_at_once_have_the_slots_of_the_cache(model, context, merge, threshold):
+    theirs = hold_by(distinct_cache(model, threshold=threshold, merge=merge), context)
+    check_alike(ours.held(ours.prepare(model, context), Recipe(merge), threshold), theirs)
 
 
 @pytest.mark.parametrize("recent", [0, 5, 64])
 def test_as_many_of_the_newest_are_left_as_by_the_cache(model, context, recent):
-    cache = distinct_cache(model, threshold=0.3, recent=recent, care=CAREFUL)
-    recipe = Recipe(CAREFUL, recent=recent)
+    cache = distinct_cache(model, threshold=0.3, recent=recent)
+    recipe = Recipe(MergePolicy(), recent=recent)
     made = ours.prepare(model, context)
-    ours.held(made, Recipe(CAREFUL), 0.3)  # another number of them first
+    ours.held(made, Recipe(MergePolicy()), 0.3)  # another number of them first
     check_alike(ours.held(made, recipe, 0.3), hold_by(cache, context))
 
 
@@ -102,10 +100,10 @@ RECIPES = [
     Recipe(key="last"),
     Recipe(key="heaviest"),
     Recipe(value="own"),
-    Recipe(Care(attended=True)),
+    Recipe(policy(attention_mean=True)),
     Recipe(count=0.0),
     Recipe(peak=0.5),
-    Recipe(Care(horizon=64.0)),
+    Recipe(policy(horizon=64.0)),
 ]
 
 
@@ -142,6 +140,7 @@ def test_a_value_of_its_own_is_that_of_the_key(model, context):
 def test_a_horizon_keeps_what_is_far_apart(model, context):
     made = ours.prepare(model, context)
     near, far = (
-        int(made.look(Recipe(Care(horizon=horizon)), 0.3).lengths.sum()) for horizon in (4.0, None)
+        int(made.look(Recipe(policy(horizon=horizon)), 0.3).lengths.sum())
+        for horizon in (4.0, None)
     )
     assert near > far

@@ -12,7 +12,7 @@ from benchmarks.llm import kv_states as llm_held
 from benchmarks.llm.baselines import RIVALS, SINKS, at_random, kept_tokens, mass
 from benchmarks.llm.kv_states import hold_by, keep, read
 from benchmarks.llm.questions import ask
-from distinctkv.hf import Care, distinct_cache
+from distinctkv.hf import FAST, distinct_cache
 from tests.hf.models import build
 
 QUESTIONS = (((7, 8, 9), (10,)), ((11,), (12, 13, 14)))
@@ -62,9 +62,7 @@ def test_with_everything_held_answers_are_those_of_the_model(model, ids, context
         assert answer.right == (said == list(true))
 
 
-@pytest.mark.parametrize(
-    "sizes", [{"threshold": 1.0}, {"kept": 0.4, "care": Care(importance=0.5, cap=2)}]
-)
+@pytest.mark.parametrize("sizes", [{"threshold": 1.0}, {"kept": 0.4, "merge": FAST}])
 def test_answers_from_a_cache_of_ours_are_those_it_gives_in_the_model(model, ids, context, sizes):
     held = hold_by(distinct_cache(model, **sizes), context)
     (answers,) = ask(model, [held], LENGTH, QUESTIONS)
