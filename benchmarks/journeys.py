@@ -84,6 +84,18 @@ def build_in_shards(_: Path) -> Step:
     return lambda: scale.build(shards, lambda: Cache(Concentration.fixed(0.3)))
 
 
+def training_step(_: Path) -> Step:
+    """Train a language model of one layer with slots for one step."""
+    import torch
+
+    from distinctkv.nn import HybridLM
+    from distinctkv.nn.train import Learner
+
+    model = HybridLM(vocabulary=8, width=16, layers=["distinct"])
+    learner, tokens = Learner(model), torch.tensor([[1, 2, 1, 2, 1]])
+    return lambda: learner(tokens, tokens)
+
+
 def study_to_rows(folder: Path) -> Step:
     """Run one study and write its rows as JSON."""
     from reproduction.studies import runner
@@ -108,6 +120,7 @@ JOURNEYS: dict[str, tuple[Journey, int]] = {
     "Parse a line: `logs.job.Job` over app.log.gz": (parse_log, 10),
     "Drop a near-repeat: `dedup.job.Job` over texts.jsonl": (drop_near_repeats, 9),
     "Build in shards: `scale.build`": (build_in_shards, 7),
+    "One training step of a layer with slots": (training_step, 9),
     "A study to its rows: `recall`": (study_to_rows, 13),
     "Rows to the page": (rows_to_page, 11),
 }

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 
 import torch
@@ -28,13 +27,12 @@ def write(
     mode: Mode = "mass",
     value: Value = "mean",
     log_gate: Tensor | None = None,
-    begin: Callable[[], object] | None = None,
 ) -> SlotState:
     """Put tokens (B, L, H, D) where ``allocation``, made with this ``state``, said; in place.
 
     On the CPU it is an error, and nothing is written, if the slots have changed since or a value
     is not finite. Elsewhere such tokens are left out and counted (`SlotState.check`); one that
-    opened a slot leaves it without weight. ``begin`` is called when nothing is refused any more.
+    opened a slot leaves it without weight.
     """
     check(mode, value, "token", k, k, v, log_gate)
     check_tokens(k, allocation)
@@ -46,8 +44,6 @@ def write(
             f"{n} values or gates are not finite, and a slot would never lose them again; mask "
             "their tokens when you allocate"
         )
-    if begin is not None:
-        begin()
     return write_many(state, k, v, allocation, mode, value, log_gate, fine)
 
 
@@ -177,14 +173,12 @@ def step(
     log_gate: Tensor | None = None,
     mask: Tensor | None = None,
     impl: Impl = "auto",
-    begin: Callable[[], object] | None = None,
 ) -> tuple[Tensor, SlotState]:
     """Write L more tokens (B, L, H, D) into the slots and read them: what `read` gives for a whole.
 
     With one token this costs one pass over the slots. The buffers of ``state`` are written in place
     and given back; `SlotState.clone` before, to keep what was. No gradient passes to the slots.
-    A token whose value is not finite is refused as one whose key is not (`allocate`). Just before
-    the first write, when nothing is refused any more, ``begin`` is called.
+    A token whose value is not finite is refused as one whose key is not (`allocate`).
 
     >>> from .allocation import unit
     >>> k, v = unit(torch.randn(1, 5, 2, 4)), torch.randn(1, 5, 2, 3)
@@ -200,8 +194,6 @@ def step(
         from ..kernels import slot_decode
 
         check_inputs(k, tau, state, mask, None, 1, None)
-        if begin is not None:
-            begin()
         out = slot_decode.step(
             q, k, v, state, taus(tau, k),
             mode=mode, value=value, scale=scale, log_gate=log_gate, mask=mask,
@@ -212,13 +204,9 @@ def step(
         k = torch.where(fine[..., None], k, torch.nan)
     found = allocate(k, tau, state=state, mask=mask, impl=impl)
     if k.shape[1] == 1:
-        if begin is not None:
-            begin()
         write_one(state, k, v, found, mode, value, log_gate)
         return read_one(q, state, mode, value, scale, found).to(v.dtype), state
     out = read(q, k, v, found, mode=mode, value=value, scale=scale, log_gate=log_gate, state=state)
-    if begin is not None:
-        begin()
     return out, write_many(state, k, v, found, mode, value, log_gate, fine)
 
 
