@@ -29,7 +29,7 @@ from .eviction import Usage
 from .eviction import write as evict_and_write
 from .gates import Gate, NoveltyGate, decided
 from .mixer import Packing, check_sizes, check_whole
-from .slot_attention import Mode, Value, positive, read, slot_keys
+from .slot_attention import Mode, Value, read, slot_keys
 from .slot_state import SlotState, reads_without_sync, taus
 from .slot_update import read_one, step, write
 from .soft import budget_penalty, causal_novelty
@@ -200,8 +200,8 @@ def columns(
         weight[..., F:].masked_fill_(~real[:, None], HUSHED)
     if state is not None:
         used = state.used
-        count = torch.where(used, state.weights, 1)
-        held = torch.where(used[..., None], state.values / positive(count)[..., None], 0)
+        count = torch.where(used, state.counts, 1).to(state.values.dtype)
+        held = torch.where(used[..., None], state.values / count[..., None], 0)
         keys.insert(0, torch.where(used[..., None], state.keys, 0).transpose(1, 2).to(k))
         values.insert(0, held.transpose(1, 2).to(v))
         weight = torch.cat([count.log().masked_fill(~used, -torch.inf).to(weight), weight], -1)
@@ -498,7 +498,7 @@ class DistinctAttention(Attention[DistinctState]):
             kept = k[:, at].to(now.slots.keys.dtype)
             found, now.usage = evict_and_write(
                 kept, v[:, at], now.slots, now.usage, threshold, self.concentration,
-                mask=real, mode=mode, value=value,
+                mask=real, value=value,
             )  # fmt: skip
             out.append(read_one(q[:, at], now.slots, mode, value, 1.0, found).to(v.dtype))
         if reads_without_sync(k):
