@@ -184,7 +184,7 @@ def decode(B: int) -> dict[str, Any]:
     q, key, value = (torch.randn(B, 1, HEADS, D, **like) for _ in "qkv")
     state = SlotState.empty(key, value, SLOTS + 64)
     state.keys.copy_(unit(torch.randn(SLOTS + 64, D, **like)))
-    for buffer, fill in ((state.weights, 4), (state.counts, 4), (state.n_slots, SLOTS)):
+    for buffer, fill in ((state.counts, 4), (state.n_slots, SLOTS)):
         buffer.fill_(fill)
     tau = torch.full((B, HEADS), TAU, dtype=torch.float64, device=device.DEVICE)
     key = unit(key)

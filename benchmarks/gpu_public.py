@@ -87,6 +87,6 @@ def _filled(B: int, n_slots: int) -> SlotState:
     like = torch.zeros(B, 1, HEADS.count, HEADS.size, device=DEVICE, dtype=torch.bfloat16)
     state = SlotState.empty(like, like, n_slots + 64)
     state.keys.copy_(unit(torch.randn(n_slots + 64, HEADS.size, device=DEVICE)))
-    for buffer, fill in ((state.weights, 4), (state.counts, 4), (state.n_slots, n_slots)):
+    for buffer, fill in ((state.counts, 4), (state.n_slots, n_slots)):
         buffer.fill_(fill)
     return state

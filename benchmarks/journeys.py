@@ -84,6 +84,18 @@ def build_in_shards(_: Path) -> Step:
     return lambda: scale.build(shards, lambda: Cache(Concentration.fixed(0.3)))
 
 
+def training_step(_: Path) -> Step:
+    """Train a language model of one layer with slots for one step."""
+    import torch
+
+    from distinctkv.nn import HybridLM
+    from distinctkv.nn.train import Learner
+
+    model = HybridLM(vocabulary=8, width=16, layers=["distinct"])
+    learner, tokens = Learner(model), torch.tensor([[1, 2, 1, 2, 1]])
+    return lambda: learner(tokens, tokens)
+
+
 def study_to_rows(folder: Path) -> Step:
     """Run one study and write its rows as JSON."""
     from reproduction.studies import runner
@@ -136,6 +148,7 @@ JOURNEYS: dict[str, tuple[Journey, int]] = {
     "Build in shards: `scale.build`": (build_in_shards, 7),
     "Prefill on a CPU: `distinct_cache(model, kept=.25)`": (prefill, 10),
     "A decode step on a CPU with that cache": (decode_step, 7),
+    "One training step of a layer with slots": (training_step, 9),
     "A study to its rows: `recall`": (study_to_rows, 13),
     "Rows to the page": (rows_to_page, 11),
 }

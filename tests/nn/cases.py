@@ -8,7 +8,7 @@ import torch
 from distinctkv import Concentration, Rule
 from distinctkv.nn import allocation, slot_attention, slot_state, slot_update
 from distinctkv.nn.functional import allocate, unit
-from distinctkv.rule import distances, novelty
+from distinctkv.rule import distances
 
 KINDS = ("random", "clustered", "overlapping", "chain", "grid", "repeats")
 TAUS = (-1.0, 0.0, 1e-7, 0.01, 0.15, 0.3, 0.5, 0.9, 1.0, 1.9, 2.0, 3.0)
@@ -16,24 +16,16 @@ TAUS = (-1.0, 0.0, 1e-7, 0.01, 0.15, 0.3, 0.5, 0.9, 1.0, 1.9, 2.0, 3.0)
 
 @dataclass
 class Case:
-    """Keys (B, L, H, D), tau, and how the stream is cut, masked and packed."""
+    """Keys (B, L, H, D), tau, and how the stream is cut and masked."""
 
     kind: str
     keys: torch.Tensor
     tau: float
     chunk: int
     mask: torch.Tensor | None
-    sequences: torch.Tensor | None
 
     def allocate(self, impl="torch"):
-        return allocate(
-            self.keys,
-            self.tau,
-            mask=self.mask,
-            sequences=self.sequences,
-            chunk=self.chunk,
-            impl=impl,
-        )
+        return allocate(self.keys, self.tau, mask=self.mask, chunk=self.chunk, impl=impl)
 
 
 def draw(rng: np.random.Generator, longest: int = 60, dtype: torch.dtype | None = None) -> Case:
@@ -47,12 +39,8 @@ def draw(rng: np.random.Generator, longest: int = 60, dtype: torch.dtype | None 
     if rng.random() < 0.25 and L > 1:
         a, b = keys[0, rng.choice(L, 2, replace=False), 0].numpy()
         tau = float(distances(a, b[None])[0]) / 2
-    mask, sequences = None, None
-    if rng.random() < 0.3:
-        mask = torch.tensor(rng.random((B, L)) < 0.8)
-    elif rng.random() < 0.3:
-        sequences = torch.tensor(np.sort(rng.integers(0, 4, (B, L)), axis=1))
-    return Case(kind, keys, tau, int(rng.choice([1, 3, 7, 16, 50, 128])), mask, sequences)
+    mask = torch.tensor(rng.random((B, L)) < 0.8) if rng.random() < 0.3 else None
+    return Case(kind, keys, tau, int(rng.choice([1, 3, 7, 16, 50, 128])), mask)
 
 
 def rows(kind: str, shape: tuple[int, ...], tau: float, rng: np.random.Generator) -> np.ndarray:
@@ -76,41 +64,29 @@ def rows(kind: str, shape: tuple[int, ...], tau: float, rng: np.random.Generator
     return things[rng.integers(0, len(things), shape[:3])] + noise * rng.standard_normal(shape)
 
 
-def law(case: Case) -> dict[str, np.ndarray]:
-    """What the rule says, token by token: slot, nearest slot, novelty, each (B, L, H)."""
+def law(case: Case) -> np.ndarray:
+    """The slot that the rule gives each token (B, L, H), one token after another."""
     B, L, H, _ = case.keys.shape
-    said = {"assign": np.full((B, L, H), -1), "nearest": np.full((B, L, H), -1)}
-    said["novelty"] = np.zeros((B, L, H))
+    assign = np.full((B, L, H), -1)
     for b in range(B):
         real = np.arange(L) if case.mask is None else np.flatnonzero(case.mask[b].numpy())
-        ids = np.zeros(L, int) if case.sequences is None else case.sequences[b].numpy()
         for h in range(H):
-            first = 0
-            for part in (real[ids[real] == i] for i in np.unique(ids)):
-                answers = list(follow(case.keys[b, part, h].numpy(), case.tau, first))
-                for name, column in zip(said, zip(*answers, strict=True), strict=False):
-                    said[name][b, part, h] = column
-                first = max([first, *(answer[0] + 1 for answer in answers)])
-    return said
-
-
-def follow(keys: np.ndarray, tau: float, first: int):
-    """Slot, nearest slot and novelty of each key of one stream whose slots count from ``first``."""
-    rule = Rule(Concentration.fixed(max(tau, 0.0)) if tau <= 2 else Concentration.fixed(2.0))
-    for place, key in enumerate(keys):
-        held = keys[:place] if tau < 0 else rule.keys
-        nov, near = novelty(key, held)
-        slot = place if tau < 0 else rule.write(key)
-        yield first + slot, first + near if near >= 0 else -1, min(nov, 2.0)
+            # Below 0 every token opens a slot; a cosine novelty is never above 2.
+            rule = Rule(Concentration.fixed(min(max(case.tau, 0.0), 2.0)))
+            said = [rule.write(key) for key in case.keys[b, real, h].numpy()]
+            assign[b, real, h] = np.arange(len(real)) if case.tau < 0 else said
+    return assign
 
 
 def differs(case: Case, impl: str = "torch") -> list[str]:
-    """Names of what an engine says otherwise than the rule, to the last bit."""
-    found, said = case.allocate(impl), law(case)
-    said["novelty"] = said["novelty"].astype(found.novelty.numpy().dtype)
-    lead = (said["assign"] != said["nearest"]) & (said["assign"] >= 0)
-    wrong = [name for name, want in said.items() if (getattr(found, name).numpy() != want).any()]
-    return wrong + ["lead"] * bool((found.lead.numpy() != lead).any())
+    """Names of what an engine says otherwise than the rule."""
+    found, want = case.allocate(impl), law(case)
+    lead = np.zeros_like(want, bool)
+    for b, h in np.ndindex(want.shape[0], want.shape[2]):
+        ids, first = np.unique(want[b, :, h], return_index=True)
+        lead[b, first[ids >= 0], h] = True
+    pairs = {"assign": want, "lead": lead}
+    return [name for name, said in pairs.items() if (getattr(found, name).numpy() != said).any()]
 
 
 def as_on_a_device(monkeypatch):

@@ -16,7 +16,7 @@ from triton.compiler import ASTSource
 from distinctkv.kernels.allocate import conclude, lay_out, look_back
 from distinctkv.kernels.fp16_split import prepare, refine
 from distinctkv.kernels.independent_set import append, pairs, settle
-from distinctkv.kernels.nearest import again, line_up, measure, nearest, recheck, sieve
+from distinctkv.kernels.nearest import again, line_up, nearest, recheck, sieve
 from distinctkv.kernels.slot_decode import commit, probe
 from distinctkv.kernels.slot_prefill import absorb, attend_first, attend_mass, plant, refresh
 
@@ -56,7 +56,6 @@ KERNELS = [  # types of the arguments in order, the constants, the options
     (recheck, "ppwwwwII", {"D": D, "T": 64}, {}),
     (look_back, "cwwI", {"R": 4096}, {}),
     (conclude, "ccwwcwqII", {"R": 1024}, {}),
-    (measure, "ppwcpII", {"D": D, "R": 64}, {}),
     (
         attend_mass,
         ["b", *SLOTS, brain(64, 16), *"bbwwbFIIIIIIIIIII"],
@@ -67,8 +66,8 @@ KERNELS = [  # types of the arguments in order, the constants, the options
     (plant, "bwwbIIIIII", {"D": D, "R": 64}, {}),
     (absorb, "bwppIIIIIII", {"E": D, "R": 32}, {}),
     (refresh, "ppwbbFIII", {"E": D, "R": 32}, {}),
-    (probe, "bbbppwqpppppII", STEP | {"STAGES": 3}, {"num_warps": 2}),
-    (commit, "bbbpcbppwqqqqdpppppbFI", STEP | {"P": 64, "LAST": False}, {}),
+    (probe, "bbbpwqpppppII", STEP | {"STAGES": 3}, {"num_warps": 2}),
+    (commit, "bbbcbpwqqqqdpppppbFI", STEP | {"P": 64, "LAST": False}, {}),
 ]
 
 

@@ -5,56 +5,43 @@ from math import inf
 import torch
 
 
-def read(q, k, v, allocation, mode, value, scale, log_gate, gradient):
+def read(q, k, v, allocation, mode, value, scale):
     """`functional.read` by a loop over tokens that keeps a list of slots, each a list of tokens."""
     B, L, H, _ = k.shape
-    G = q.shape[2] // H
-    out = q.new_zeros(B, L, q.shape[2], v.shape[-1])
+    out = q.new_zeros(B, L, H, v.shape[-1])
     for b in range(B):
         for h in range(H):
-            gate = torch.ones_like(k[b, :, h, 0]) if log_gate is None else log_gate[b, :, h].exp()
-            ids = [0] * L if allocation.sequence is None else allocation.sequence[b].tolist()
             slots = {}
             for t in range(L):
                 slot = int(allocation.assign[b, t, h])
                 if slot < 0:
                     continue
-                slots.setdefault((ids[t], slot), []).append(t)
-                mine = [tokens for (i, _), tokens in slots.items() if i == ids[t]]
+                slots.setdefault(slot, []).append(t)
                 parts = [
                     part
-                    for tokens in mine
-                    for part in speakers(
-                        k[b, :, h], v[b, :, h], gate, tokens, mode, value, gradient
-                    )
+                    for tokens in slots.values()
+                    for part in speakers(k[b, :, h], v[b, :, h], tokens, mode, value)
                 ]
-                keys, weights, values = (torch.stack(part) for part in zip(*parts, strict=True))
-                for g in range(G):
-                    logits = keys @ q[b, t, h * G + g] * scale + weights.log()
-                    out[b, t, h * G + g] = logits.softmax(0) @ values
+                keys, weights, values = zip(*parts, strict=True)
+                logits = torch.stack(keys) @ q[b, t, h] * scale + q.new_tensor(weights).log()
+                out[b, t, h] = logits.softmax(0) @ torch.stack(values)
     return out
 
 
-def speakers(k, v, gate, tokens, mode, value, gradient):
+def speakers(k, v, tokens, mode, value):
     """Key, weight and value of all that speak for one slot: itself, or its tokens one by one."""
-    first = tokens[0]
-    weight = gate[tokens].sum() if mode == "mass" else gate[first]
+    first, last = tokens[0], tokens[-1]
+    weight = len(tokens) if mode == "mass" else 1
     if value == "first":
         return [(k[first], weight, v[first])]
     if value == "last":
-        return [(carried(k, first, tokens[-1], gradient), weight, v[tokens[-1]])]
-    shares = gate[tokens] if mode == "mass" else torch.ones_like(gate[tokens])
-    if gradient == "slot":
-        return [(k[first], weight, shares @ v[tokens] / shares.sum())]
-    return [
-        (carried(k, first, t, gradient), weight * share / shares.sum(), v[t])
-        for t, share in zip(tokens, shares, strict=True)
-    ]
+        return [(carried(k, first, last), weight, v[last])]
+    return [(carried(k, first, t), weight / len(tokens), v[t]) for t in tokens]
 
 
-def carried(k, first, t, gradient):
+def carried(k, first, t):
     """The slot's key; straight through, its gradient goes to the token that carries it."""
-    return k[first] if gradient == "slot" else k[first].detach() + k[t] - k[t].detach()
+    return k[first].detach() + k[t] - k[t].detach()
 
 
 def novelty(keys):

@@ -3,20 +3,20 @@
 import pytest
 import torch
 
-from distinctkv.nn.functional import SlotState, allocate, novelty, read, step
+from distinctkv.nn.functional import SlotState, allocate, read, step
 
 
-def layer(q, k, v, log_gate, tau):
+def layer(q, k, v, tau):
     found = allocate(k, tau)
     mass = read(q, k, v, found)
-    distinct = read(q, k, v, found, mode="distinct", log_gate=log_gate - novelty(k, found))
+    distinct = read(q, k, v, found, mode="distinct")
     return mass + distinct, found.n_slots
 
 
 @pytest.mark.slow
 def test_allocate_and_read_compile_whole_with_their_gradients(batch):
     data = batch(dtype=torch.float32)
-    inputs = [x.requires_grad_() for x in (data.q, data.k, data.v, data.log_gate)]
+    inputs = [x.requires_grad_() for x in (data.q, data.k, data.v)]
     fast = torch.compile(layer, fullgraph=True, backend="aot_eager")
     tau = torch.tensor(0.1)
     answers = []
@@ -44,7 +44,7 @@ def test_the_operator_keeps_the_promises_of_an_operator(batch):
     rest = torch.full((2,), 0.1, dtype=torch.float64), torch.ones(2, 23, dtype=torch.bool)
     slots, none = keys.new_empty(2, 0, 4), torch.zeros(2, dtype=torch.int64)
     operator = torch.ops.distinctkv.allocate.default
-    torch.library.opcheck(operator, (keys, *rest, None, slots, none, 23, 8, "torch"))
+    torch.library.opcheck(operator, (keys, *rest, slots, none, 23, 8, "torch"))
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_the_operator_keeps_the_promises_of_an_operator(batch):
 def test_inductor_compiles_it_too(batch):
     data = batch(dtype=torch.float32)
     fast = torch.compile(layer, fullgraph=True)
-    inputs = data.q, data.k, data.v, data.log_gate
+    inputs = data.q, data.k, data.v
     tau = torch.tensor(0.1)
     for a, b in zip(fast(*inputs, tau), layer(*inputs, tau), strict=True):
         torch.testing.assert_close(a, b)

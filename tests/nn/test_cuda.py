@@ -15,7 +15,7 @@ from distinctkv.nn import (
     WriteGate,
     slot_attention,
 )
-from distinctkv.nn.functional import SlotState, allocate, novelty, read, step
+from distinctkv.nn.functional import SlotState, allocate, read, step
 from distinctkv.nn.train import train
 from tests.nn.cases import draw
 
@@ -26,8 +26,8 @@ READS = list(product(("mass", "distinct"), ("mean", "first", "last")))
 def test_torch_on_the_gpu_gives_the_slots_of_the_cpu(rng):
     for case in [draw(rng) for _ in range(200)]:
         words = {"chunk": case.chunk, "impl": "torch"}
-        moved = [None if x is None else x.cuda() for x in (case.mask, case.sequences)]
-        there = allocate(case.keys.cuda(), case.tau, mask=moved[0], sequences=moved[1], **words)
+        mask = None if case.mask is None else case.mask.cuda()
+        there = allocate(case.keys.cuda(), case.tau, mask=mask, **words)
         for a, b in zip(case.allocate()[:6], there[:6], strict=True):
             assert np.array_equal(a.numpy(), b.cpu().numpy()), case
 
@@ -36,14 +36,14 @@ def test_torch_on_the_gpu_gives_the_slots_of_the_cpu(rng):
 def test_reads_and_steps_on_the_gpu_are_those_of_the_cpu(batch, mode, value):
     data = batch()
     words = {"mode": mode, "value": value}
-    here = [data.q, data.k, data.v, data.log_gate]
-    q, k, v, gate = (x.cuda() for x in here)
-    want = read(*here[:3], allocate(data.k, 0.1), log_gate=data.log_gate, **words)
-    got = read(q, k, v, allocate(k, 0.1), log_gate=gate, **words)
+    here = [data.q, data.k, data.v]
+    q, k, v = (x.cuda() for x in here)
+    want = read(*here, allocate(data.k, 0.1), **words)
+    got = read(q, k, v, allocate(k, 0.1), **words)
     torch.testing.assert_close(got.cpu(), want, rtol=0, atol=1e-12)
     state, outs = SlotState.empty(k, v, 23), []
-    for part in zip(*(x.split(1, 1) for x in (q, k, v, gate)), strict=True):
-        out, state = step(*part[:3], state, 0.1, log_gate=part[3], **words)
+    for part in zip(*(x.split(1, 1) for x in (q, k, v)), strict=True):
+        out, state = step(*part, state, 0.1, **words)
         outs.append(out)
     torch.testing.assert_close(torch.cat(outs, 1).cpu(), want, rtol=0, atol=1e-12)
 
@@ -51,13 +51,13 @@ def test_reads_and_steps_on_the_gpu_are_those_of_the_cpu(batch, mode, value):
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_nothing_waits_for_the_device(batch):
     data = batch(B=2, L=100, D=16, dtype=torch.float32)
-    q, k, v, gate, mask = (x.cuda() for x in (data.q, data.k, data.v, data.log_gate, data.mask))
+    q, k, v, mask = (x.cuda() for x in (data.q, data.k, data.v, data.mask))
     tau, state = torch.tensor(0.1, device="cuda"), SlotState.empty(k, v, 100)
 
     def run():
         found = allocate(k, tau, mask=mask)
         for mode, value in READS:
-            read(q, k, v, found, mode=mode, value=value, log_gate=gate - novelty(k, found))
+            read(q, k, v, found, mode=mode, value=value)
         step(q[:, :1], k[:, :1], v[:, :1], state, tau)
         step(q[:, 1:9], k[:, 1:9], v[:, 1:9], state, tau)
 

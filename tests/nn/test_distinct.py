@@ -106,7 +106,7 @@ def test_bytes_are_told_with_the_empty_room(full, x):
     mixer = DistinctAttention.retrofit(full, tau=0.2)
     state = mixer.start(2)
     mixer(x, state)
-    each = (8 + 8 + 1 + 1) * 4  # key, value, weight, count
+    each = (8 + 8 + 1) * 4  # key, value, count
     rest = state.past.nbytes + 4 * state.slots.n_slots.nbytes
     assert state.nbytes == rest + 2 * 2 * state.slots.capacity * each
 
@@ -212,14 +212,14 @@ def test_reads_that_cannot_be_are_refused(wrong, said):
 
 @pytest.mark.parametrize(("value", "size"), [("mean", 6), ("first", 4), ("last", 4)])
 def test_slots_of_fewer_bits_take_fewer_bytes(full, x, value, size):
-    """A key of 8 and a value of 8 numbers, a weight and a count of 4 bytes each."""
+    """A key of 8 and a value of 8 numbers, and a count of 4 bytes."""
     mixer = DistinctAttention.retrofit(full, 0.3, Reading(value=value))
     mixer.slot_dtype = torch.bfloat16
     state = mixer.start(2)
     mixer(x, state)
     assert state.slots.keys.dtype == torch.bfloat16
-    per_slot = sum(part[0, 0, :1].nbytes for part in state.slots[:4])
-    assert per_slot == 8 * size + 8
+    per_slot = sum(part[0, 0, :1].nbytes for part in state.slots[:3])
+    assert per_slot == 8 * size + 4
 
 
 def test_slots_of_fewer_bits_are_those_of_the_rounded_keys(full, x):

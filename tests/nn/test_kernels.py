@@ -39,13 +39,12 @@ def wrong(seed):
 @needs_triton
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_kernels_open_the_slots_that_torch_opens(wrong, kind):
-    leads, nearest, overflow, novelty = wrong[f"allocation {kind}"]
-    assert (leads, nearest, overflow, novelty) == (0, 0, 0, 0)
+    assert wrong[f"allocation {kind}"] == [0, 0, 0]
 
 
 @needs_triton
-def test_nearest_slots_are_looked_for_when_asked_for_and_are_those_of_torch(wrong):
-    assert [sum(counts) for counts in wrong["asked later"]] == [0, 0, 0]
+def test_allocations_by_the_kernels_and_by_torch_are_equal(wrong):
+    assert [sum(counts) for counts in wrong["fields"]] == [0, 0, 0]
 
 
 @needs_triton
@@ -67,16 +66,8 @@ def test_a_step_writes_and_reads_what_torch_does(wrong, mode, value):
 
 
 @needs_triton
-@pytest.mark.parametrize(("mode", "value"), READS)
-def test_a_step_that_finds_only_shut_tokens_reads_0_as_torch_does(wrong, mode, value):
-    worst, *counted = wrong[f"shut {mode} {value}"]
-    assert worst < 2e-6
-    assert counted == [0, 0, 0, 0]
-
-
-@needs_triton
-def test_a_step_counts_the_keys_values_and_gates_it_refuses_and_holds_none_of_them(wrong):
-    assert wrong["refused"] == [5, 1, 1, 0.0, True]
+def test_a_step_counts_the_keys_and_values_it_refuses_and_holds_none_of_them(wrong):
+    assert wrong["refused"] == [4, 1, 1, 0.0, True]
 
 
 @needs_triton
@@ -110,5 +101,5 @@ def test_on_a_gpu_the_slots_are_those_of_torch(seed, D, noise, tau):
     picks = torch.randint(0, 400, (2, 3000, 2), device="cuda")
     keys = unit(things[picks] + noise * D**-0.5 * torch.randn(2, 3000, 2, D, device="cuda"))
     got, want = (allocate(keys, tau, impl=impl) for impl in ("triton", "torch"))
-    for a, b in zip(got[:8], want[:8], strict=True):
+    for a, b in zip(got[:6], want[:6], strict=True):
         assert torch.equal(a, b)

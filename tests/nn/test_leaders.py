@@ -20,13 +20,13 @@ def test_thirty_random_cases_are_the_rule(rng, part):
 def test_a_stream_longer_than_many_chunks_is_the_rule(rng, kind):
     keys = unit(torch.tensor(rows(kind, (1, 700, 1, 8), 0.3, rng))).float()
     for chunk in (64, 1000):
-        assert not differs(Case(kind, keys, 0.3, chunk, None, None))
+        assert not differs(Case(kind, keys, 0.3, chunk, None))
 
 
 def test_a_long_chain_inside_one_chunk_is_the_rule(rng):
     angle = torch.arange(200) * 0.1  # each token is within tau of the next and of no other
     keys = torch.stack([angle.cos(), angle.sin()], -1).reshape(1, 200, 1, 2)
-    case = Case("chain", keys, 1 - float(np.cos(0.15)), 256, None, None)
+    case = Case("chain", keys, 1 - float(np.cos(0.15)), 256, None)
     assert not differs(case)
     assert case.allocate().lead.flatten().tolist()[:6] == [True, False] * 3
 
@@ -57,7 +57,7 @@ def test_where_products_may_be_rounded_they_are_taken_in_float64(rng):
     torch.set_float32_matmul_precision("medium")
     try:
         assert leaders.product_type(keys) is torch.float64
-        assert torch.equal(allocate(keys, 0.6).novelty, want.novelty)
+        assert torch.equal(allocate(keys, 0.6).assign, want.assign)
     finally:
         torch.set_float32_matmul_precision("highest")
     assert leaders.product_type(keys) is torch.float32

@@ -79,7 +79,7 @@ def test_a_model_goes_on_from_its_own_states_alone(layers):
     state = model(*layers).start(1)
     with pytest.raises(ValueError, match="use one state for each"):
         mine(tokens, state)
-    assert not state.halfway
+    assert not state.interrupted
     with pytest.raises(ValueError, match="use one state for each"):
         mine(tokens, mine.start(2))
 

@@ -8,8 +8,6 @@ import torch
 from distinctkv.nn.attention import FullAttention, Heads
 from distinctkv.nn.distinct import DistinctAttention, Reading
 from distinctkv.nn.gates import KeyGate, KeyNoveltyGate, StraightThrough, WriteGate
-from distinctkv.nn.hybrid import HybridLM
-from distinctkv.nn.ssm import Mamba2
 from distinctkv.policy import Concentration
 from tests.nn.test_mixers import MIXERS, E, _tensors
 
@@ -110,37 +108,6 @@ def test_nothing_in_nothing_out(mixer, shape):
 def test_tokens_of_another_shape_are_refused(mixer, x):
     with pytest.raises(ValueError, match=r"floats \(B, L, E\)"):
         mixer(x[0])
-
-
-@pytest.fixture
-def model(seed):
-    torch.manual_seed(seed)
-    layers = [Mamba2(E, states=4, head=8), DistinctAttention(E, Heads(2, 8))]
-    return HybridLM(11, E, layers).eval()
-
-
-@torch.no_grad()
-def test_a_refused_token_leaves_the_models_state_as_it_was(model):
-    state = model.start(1)
-    model(torch.tensor([[3, 4, 5]]), state)
-    before = [part.clone() for block in state.blocks for part in held(block)]
-    model.embed.weight[0] = torch.nan
-    with pytest.raises(ValueError, match="nan or inf"):
-        model(torch.tensor([[0]]), state)
-    after = [part for block in state.blocks for part in held(block)]
-    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
-    model(torch.tensor([[1]]), state)
-
-
-@torch.no_grad()
-def test_a_state_that_an_error_left_halfway_is_not_used_again(model):
-    state = model.start(1)
-    model.mixers[0].leave.weight[:] = torch.nan
-    with pytest.raises(ValueError, match="nan or inf"):
-        model(torch.tensor([[1]]), state)
-    model.mixers[0].leave.weight[:] = 0
-    with pytest.raises(ValueError, match="after some blocks had taken tokens in"):
-        model(torch.tensor([[1]]), state)
 
 
 @torch.no_grad()

@@ -7,6 +7,8 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from .limits import WIDTHS
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -21,6 +23,23 @@ def available(*tensors: Tensor) -> bool:
     False
     """
     return all(tensor.is_cuda for tensor in tensors) and installed()
+
+
+def chosen(impl: str, *tensors: Tensor) -> bool:
+    """Whether a kernel does this and not torch: one decision for all of `nn`.
+
+    Kernels take tensors on CUDA with Triton installed, of at most 32 bits, whose last axis is one
+    of `limits.WIDTHS`. ``impl`` is ``torch`` for never, ``triton`` for an error without Triton.
+
+    >>> import torch
+    >>> chosen("auto", torch.zeros(2, 64))
+    False
+    """
+    if impl == "torch" or (impl == "auto" and not available(*tensors)):
+        return False
+    if not installed():
+        raise ImportError("impl='triton' needs Triton; it comes with torch for CUDA")
+    return all(t.dtype.itemsize <= 4 and t.shape[-1] in WIDTHS for t in tensors)
 
 
 @cache

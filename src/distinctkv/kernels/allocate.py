@@ -32,7 +32,6 @@ from .nearest import (
     NOVEL,
     again,
     line_up,
-    measure,
     nearest,
     ranks,
     recheck,
@@ -334,7 +333,7 @@ class Run:
     def assigned(self) -> Assigned:
         """Which tokens opened a slot, the slot of each token, and the token of each slot."""
         N, L, _ = self.rows.shape
-        found = self.nearest(leaders=False)
+        found = self.nearest()
         lead, slot = torch.empty_like(self.states), torch.empty_like(found)
         opener = slot.new_full((N, self.room), -1, dtype=torch.int64)
         conclude[(triton.cdiv(L, 1024), N)](
@@ -342,18 +341,15 @@ class Run:
         )
         return Assigned(lead.view(torch.bool), slot, opener)
 
-    def nearest(self, *, leaders: bool = True) -> Tensor:
-        """The nearest slot that was open when a token came (N, L), or -1.
-
-        Without ``leaders`` theirs is not looked for, which takes less time. No decision needs it.
-        """
+    def nearest(self) -> Tensor:
+        """The nearest slot that was open when a token came (N, L), or -1; not that of leaders."""
         N, L, D = self.rows.shape
         S, how = self.room, self.how
         visible = self.visible
         doubts = torch.zeros_like(self.states)
         queue = (torch.empty_like(self.found), self.sizes)
         whole = (visible, self.found)
-        self._line_up(self.states, 1 << NEAR.value | leaders << LEAD.value, 0, L, *queue)
+        self._line_up(self.states, 1 << NEAR.value, 0, L, *queue)
         again[(triton.cdiv(L, how.block), N)](
             self.halved, self.slots_in, self.ranks, *queue, visible, self.strays, self.found,
             doubts, rough(D), L, S,
@@ -370,12 +366,3 @@ class Run:
             self.rows, self.slots, *queue, *whole, L, S, D=D, T=64, enable_fp_fusion=False
         )
         return self.found
-
-    def novelty(self) -> Tensor:
-        """Half the squared distance to the nearest slot (N, L)."""
-        N, L, D = self.rows.shape
-        novelty = self.rows.new_empty(N, L)
-        measure[(triton.cdiv(L, 64), N)](
-            self.rows, self.slots, self.found, self.valid, novelty, L, self.room, D=D, R=64
-        )
-        return novelty

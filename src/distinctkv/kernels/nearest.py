@@ -93,26 +93,6 @@ def recheck(
         tl.store(found + base + token, where)
 
 
-@triton.jit
-def measure(keys, slots, found, valid, novelty, L, S, D: tl.constexpr, R: tl.constexpr):
-    """Half the squared distance to the slot found, 2 if none, 0 for padding; grid (L / R, N)."""
-    block, stream = tl.program_id(0), tl.program_id(1)
-    token = block * R + tl.arange(0, R)
-    place = stream.to(tl.int64) * L + token
-    inside = token < L
-    real = tl.load(valid + place, mask=inside, other=0) > 0
-    slot = tl.load(found + place, mask=inside, other=-1)
-    d = tl.arange(0, D)[None, :]
-    there = (slot >= 0) & inside
-    mine = tl.load(keys + place[:, None] * D + d, mask=there[:, None], other=0.0)
-    at = stream.to(tl.int64) * S + slot
-    theirs = tl.load(slots + at[:, None] * D + d, mask=there[:, None], other=0.0)
-    gap = mine.to(tl.float64) - theirs.to(tl.float64)
-    half = tl.minimum(tl.sum(gap * gap, 1) / 2, 2.0)
-    half = tl.where(real, tl.where(there, half, 2.0), 0.0)
-    tl.store(novelty + place, half.to(tl.float32), mask=inside)
-
-
 # N streams, L tokens, S room for slots, D key size, C tokens of a chunk
 # R tokens of a block, T slots of a tile, P parts that the slots are dealt to
 

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .limits import WIDTHS, single
+from .limits import single
 from .nearest import closest
 
 if TYPE_CHECKING:
@@ -27,13 +27,18 @@ if TYPE_CHECKING:
 
 
 @triton.jit
-def loudness(weight, count, MASS: tl.constexpr, MEAN: tl.constexpr):
+def slot_weight(count, MASS: tl.constexpr):
+    """What a slot of so many tokens counts for in the softmax: 0 if it has none."""
+    return count if MASS else tl.minimum(count, 1.0)
+
+
+@triton.jit
+def value_scale(count, MASS: tl.constexpr, MEAN: tl.constexpr):
     """What a slot's stored value is multiplied by: it is a sum if ``MEAN``."""
-    if MEAN:
-        factor = tl.full(weight.shape, 1.0, tl.float32) if MASS else weight / count
-    else:
-        factor = weight
-    return factor
+    one = tl.full(count.shape, 1.0, tl.float32)
+    of_sum = one if MASS else one / tl.maximum(count, 1.0)
+    of_one = count if MASS else one
+    return of_sum if MEAN else of_one
 
 
 @triton.jit
@@ -42,7 +47,6 @@ def probe(
     keys,  # (N, D): the token's
     slots,  # (N, S, D)
     values,  # (N, S, E) float32
-    weights,  # (N, S) float32
     sizes,  # (N, S) int32: tokens in each slot
     counts,  # (N,) int64: slots in use
     nearest,  # (3, N, P): half squared distance, slot as a number, second best
@@ -93,16 +97,16 @@ def probe(
         where = tl.where(here < best, place, where)
         best = tl.minimum(here, best)
 
-        weight = tl.load(weights + at, mask=used, other=1.0)
-        heard = used & (weight > 0)  # a slot of no weight must not set the scale
+        count = tl.load(sizes + at, mask=used, other=0).to(tl.float32)
+        weight = slot_weight(count, MASS)
+        heard = used & (weight > 0)  # a slot without a token must not set the scale
         logits = tl.where(heard, tl.sum(key * query[None, :], 1), float("-inf"))
         higher = tl.maximum(top, tl.max(logits, 0))
         base = tl.where(higher == float("-inf"), 0.0, higher)
         power = tl.exp2(logits - base)
         fade = tl.exp2(top - base)
         total = total * fade + tl.sum(power * weight, 0)
-        count = tl.load(sizes + at, mask=used, other=1).to(tl.float32)
-        power = power * loudness(weight, count, MASS, MEAN)
+        power = power * value_scale(count, MASS, MEAN)
         value = tl.load(values + at[:, None] * E + e[None, :], mask=used[:, None], other=0.0)
         mean = mean * fade + tl.sum(value * power[:, None], 0)
         top = higher
@@ -141,32 +145,28 @@ def choose(nearest, step, n_slots, tau, slack, P: tl.constexpr):
 
 
 @triton.jit
-def taken(mine, new, gate, alive):
-    """1 if the token is real, its key a row of length one, its value and gate finite, else 0."""
+def taken(mine, new, alive):
+    """1 if the token is real, its key a row of length one and its value finite, else 0."""
     wide = mine.to(tl.float32)
     length = tl.sum(wide * wide, 0)
     live = tl.where(length > SHORT, alive.to(tl.int32), 0)
     live = tl.where(length < LONG, live, 0)
-    live = tl.where(gate < float("inf"), live, 0)
     odd = tl.where(tl.abs(new) < float("inf"), 0, 1)
     return tl.where(tl.sum(odd, 0) == 0, live, 0)
 
 
 @triton.jit
-def written(old, new, gate, opens, MASS: tl.constexpr, MEAN: tl.constexpr, LAST: tl.constexpr):
+def written(old, new, opens, MEAN: tl.constexpr, LAST: tl.constexpr):
     """A slot's value once a token's value is in it."""
-    if MEAN:
-        value = old + (new * gate if MASS else new)
-    else:
-        value = new if LAST else tl.where(opens > 0, new, old)
-    return value
+    kept = new if LAST else tl.where(opens > 0, new, old)
+    return old + new if MEAN else kept
 
 
 @triton.jit
 def joined(query, key, scale, tops, totals, means, weight, more, change, P: tl.constexpr):
     """A read over all parts (E,), where one slot of ``weight`` has ``more`` of it and of value.
 
-    A slot of no weight must not set the scale; if no slot has any, the read is 0.
+    A slot without a token must not set the scale; if no slot has any, the read is 0.
     """
     E: tl.constexpr = change.shape[0]
     part = tl.arange(0, P)
@@ -187,11 +187,9 @@ def commit(
     queries,  # (N, G, D)
     keys,  # (N, D): the token's
     fresh,  # (N, E): the token's value
-    gates,  # (N,): the token's weight
     alive,  # (N,): 0 for padding
     slots,  # (N, S, D)
     values,  # (N, S, E) float32
-    weights,  # (N, S) float32
     sizes,  # (N, S) int32: tokens in each slot
     counts,  # (N,) int64: slots in use
     lost,  # (N,) int64: tokens that found no room
@@ -224,9 +222,8 @@ def commit(
     key = keys + stream.to(tl.int64) * D
     mine = tl.load(key + d)
     real = tl.load(alive + stream).to(tl.int32)
-    gate = tl.load(gates + stream)
     new = tl.load(fresh + stream.to(tl.int64) * E + e).to(tl.float32)
-    live = tl.where(tau == tau, taken(mine, new, gate, real), 0)
+    live = tl.where(tau == tau, taken(mine, new, real), 0)
     half, where, doubt = choose(
         nearest + stream * P, tl.num_programs(0) * P, n_slots, tau, slack, P
     )
@@ -240,15 +237,14 @@ def commit(
 
     # The slot as it was, 0 if it is only now opened, and as it is.
     old = (opens == 0) & (n_slots > 0)
-    weight = tl.load(weights + at, mask=old, other=0.0)
     count = tl.load(sizes + at, mask=old, other=0)
     value = tl.load(values + at * E + e, mask=old & (e >= 0), other=0.0)
     theirs = tl.load(slots + at * D + d, mask=old & (d >= 0), other=0.0)
     theirs = tl.where(opens > 0, mine, theirs).to(tl.float32)
-    value_now = written(value, new, gate, opens, MASS, MEAN, LAST)
-    weight_now = weight + (gate if MASS else tl.where(opens > 0, gate, 0.0))
-    was = loudness(weight, tl.maximum(count, 1).to(tl.float32), MASS, MEAN)
-    change = value_now * loudness(weight_now, (count + 1).to(tl.float32), MASS, MEAN) - value * was
+    value_now = written(value, new, opens, MEAN, LAST)
+    before, after = count.to(tl.float32), (count + 1).to(tl.float32)
+    weight, weight_now = slot_weight(before, MASS), slot_weight(after, MASS)
+    change = value_now * value_scale(after, MASS, MEAN) - value * value_scale(before, MASS, MEAN)
 
     for group in tl.static_range(G):
         head = stream * G + group
@@ -262,7 +258,6 @@ def commit(
 
     tl.store(slots + at * D + d, mine, mask=(opens > 0) & (d >= 0))
     tl.store(values + at * E + e, value_now, mask=(live > 0) & (e >= 0))
-    tl.store(weights + at, weight_now, mask=live > 0)
     tl.store(sizes + at, count + 1, mask=live > 0)
     tl.store(counts + stream, (n_slots + opens).to(tl.int64))
     tl.store(lost + stream, tl.load(lost + stream) + novel - opens)
@@ -286,8 +281,7 @@ def step(
     *,
     mode: str = "mass",
     value: str = "mean",
-    scale: float | Tensor | None = None,
-    log_gate: Tensor | None = None,
+    scale: float | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
     """Write one token (B, 1, H, D) into ``state``, in place, and read it (B, 1, H G, E).
@@ -301,32 +295,18 @@ def step(
     P = parts(N * G, S, q.device)
     parted = (3 * N * P, N * G * P, N * G * P, N * G * P * E)  # nearest, tops, totals, means
     out = v.new_empty(B, 1, H * G, E)
-    scales = _scales(scale, D, N, G, q.device)
+    scales = torch.full((N, G), (D**-0.5 if scale is None else scale) * log2(e), device=q.device)
     queries, keys, fresh = q.contiguous(), k.to(state.keys.dtype).contiguous(), v.contiguous()
-    slots = (state.keys, state.values, state.weights, state.counts, state.n_slots)
+    slots = (state.keys, state.values, state.counts, state.n_slots)
     joined = (*(torch.empty(n, device=q.device) for n in parted), scales)
     sizes = {"G": G, "D": D, "E": E, "T": TILE, "MASS": mode == "mass", "MEAN": value == "mean"}
     probe[(P, N * G)](queries, keys, *slots, *joined, S, P, **sizes, STAGES=STAGES, num_warps=WARPS)
     commit[(N,)](
-        queries, keys, fresh, _gates(log_gate, N, q.device), _alive(mask, B, H, q.device), *slots,
+        queries, keys, fresh, _alive(mask, B, H, q.device), *slots,
         state.overflow, state.seen, state.refused, tau.contiguous(), *joined, out, single(D), S,
         P=P, LAST=value == "last", **sizes, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
     return out
-
-
-def fits(v: Tensor, state: SlotState) -> bool:
-    """Whether `step` can take these: sizes that are powers of two, values held in float32.
-
-    >>> from distinctkv.nn.functional import SlotState
-    >>> token = torch.zeros(1, 1, 2, 16)
-    >>> fits(token, SlotState.empty(token, token, capacity=8))
-    True
-    >>> fits(token, SlotState.empty(token[..., :5], token, capacity=8))
-    False
-    """
-    sizes = {state.keys.shape[3], v.shape[3]}
-    return sizes <= set(WIDTHS) and state.values.dtype == torch.float32
 
 
 def parts(n_reads: int, capacity: int, device: torch.device) -> int:
@@ -336,23 +316,6 @@ def parts(n_reads: int, capacity: int, device: torch.device) -> int:
     n_processors = torch.cuda.get_device_properties(device).multi_processor_count
     wanted = max(1, WAVES * n_processors // n_reads)
     return int(triton.next_power_of_2(min(64, wanted, triton.cdiv(capacity, TILE))))
-
-
-def _scales(scale: float | Tensor | None, D: int, N: int, G: int, device: torch.device) -> Tensor:
-    """1/theta for each read (N, G), in base two."""
-    if scale is None:
-        scale = D**-0.5
-    if isinstance(scale, Tensor):
-        heads = scale.numel()
-        each = scale.to(device, torch.float32).reshape(1, heads).expand(N * G // heads, heads)
-        return (each * log2(e)).contiguous()
-    return torch.full((N, G), scale * log2(e), device=device)
-
-
-def _gates(log_gate: Tensor | None, N: int, device: torch.device) -> Tensor:
-    if log_gate is None:
-        return torch.ones(N, device=device)
-    return log_gate.float().exp().contiguous()
 
 
 def _alive(mask: Tensor | None, B: int, H: int, device: torch.device) -> Tensor:

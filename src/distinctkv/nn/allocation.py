@@ -1,12 +1,11 @@
 """Allocate slots for whole batches of keys: the rule of `distinctkv.rule` in torch, id for id."""
 
-# B sequences, L tokens, H heads, D key size, S slots
+# B sequences, L tokens, H heads, D key size, S slots, N = B * H
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -14,41 +13,32 @@ from torch import Tensor
 from .. import kernels
 from ..kernels.limits import LENGTHS
 from . import leaders
-from .slot_state import SlotState, check_inputs, least, packed, reads_without_sync, taus
+from .slot_state import SlotState, check_inputs, least, reads_without_sync, taus
 
-if TYPE_CHECKING:
-    from ..kernels.allocate import Laid, Run
-
-
-# B batch, L tokens, H heads, S slots, N = B * H streams
-
-
-LOOKED = slice(2, 4)  # the fields of an allocation that no decision needs
+Impl = Literal["auto", "torch", "triton"]
+Answer = tuple[Tensor, Tensor, Tensor]
 
 
 class Allocation(NamedTuple):
-    """What the rule decided for each token; all ids are slots of the token's own stream.
+    """What the rule decided for each token; all ids are slots of the token's own sequence and head.
 
     ``lead`` (B, L, H): the token opened a slot. ``assign``: its slot, its own if it leads, -1 for
-    padding. ``nearest``: the nearest slot before it came, -1 if there was none. ``novelty``: half
-    the squared distance to that slot, 2 if there was none, 0 for padding.
-    ``opener`` (B, H, S): the token that opened a slot, -1 if none of this call did.
+    padding. ``opener`` (B, H, S): the token that opened a slot, -1 if none of this call did.
     ``n_slots``, ``overflow``, ``refused`` (B, H): slots now, tokens for which there was no room,
-    tokens left out, whose keys were not rows of length one. ``mask`` and ``sequence`` (B, L): as
-    given. ``before`` (B, H): the tokens that its state had seen, None if it was given none.
+    tokens left out, whose keys were not rows of length one. ``mask`` (B, L): as given. ``before``
+    (B, H): the tokens that its state had seen, None if it was given none. ``laid`` (N, L) twice:
+    `streams` as the kernels left it.
     """
 
     lead: Tensor
     assign: Tensor
-    nearest: Tensor
-    novelty: Tensor
     opener: Tensor
     n_slots: Tensor
     overflow: Tensor
     refused: Tensor
-    mask: Tensor | None
-    sequence: Tensor | None
+    mask: Tensor | None = None
     before: Tensor | None = None
+    laid: tuple[Tensor, Tensor] | None = None
 
     def check(self) -> Allocation:
         """Raise if a token was refused or found no room; this waits for the device."""
@@ -72,10 +62,10 @@ class Allocation(NamedTuple):
                     "this allocation was made with slots from before; give state=, as it was then"
                 )
             return
-        if self.opener.shape != state.weights.shape:
+        if self.opener.shape != state.counts.shape:
             raise ValueError(
                 f"allocation is for slots {tuple(self.opener.shape)}, this state holds "
-                f"{tuple(state.weights.shape)}; allocate with state=state"
+                f"{tuple(state.counts.shape)}; allocate with state=state"
             )
         if reads_without_sync(self.lead) and (n := int(self.astray(state).sum())):
             raise ValueError(
@@ -90,169 +80,12 @@ class Allocation(NamedTuple):
 
     def streams(self) -> tuple[Tensor, Tensor]:
         """The slot of each token, and the slots that were open when it came: (N, L), 32 bits."""
+        if self.laid is not None:
+            return self.laid
         lead, slot = (x.transpose(1, 2).flatten(0, 1) for x in (self.lead, self.assign))
         opened = lead.sum(1).reshape_as(self.n_slots)
         before = (self.n_slots - opened).flatten()[:, None]
         return slot.int().contiguous(), (before + lead.cumsum(1) - lead.long()).int()
-
-
-class Later(Allocation):
-    """An allocation by kernels: nearest slots are looked for when somebody asks for them.
-
-    No decision needs them all, and they take as long as the decisions. Until they are asked for,
-    it holds on to the tables they are found in.
-    """
-
-    _run: Run | None
-    _found: tuple[Tensor, Tensor]
-    _streams: tuple[Tensor, Tensor]
-
-    @classmethod
-    def of(cls, run: Run, slot: Tensor, *fields: Any) -> Later:  # noqa: ANN401
-        """The fields of an allocation, whose nearest slots and novelty are still to be found."""
-        new = cls._make(fields)
-        new._run, new._streams = run, (slot, run.visible)
-        return new
-
-    def streams(self) -> tuple[Tensor, Tensor]:
-        """As the kernels left it; worked out again if a field was replaced."""
-        return self.__dict__.get("_streams") or super().streams()
-
-    @property
-    def nearest(self) -> Tensor:
-        """The nearest slot before the token came."""
-        return self._looked()[0]
-
-    @property
-    def novelty(self) -> Tensor:
-        """Half the squared distance to it."""
-        return self._looked()[1]
-
-    def _looked(self) -> tuple[Tensor, Tensor]:
-        run = self.__dict__.pop("_run", None)
-        if run is not None:
-            H, nearest = self.lead.shape[2], run.nearest().long()
-            self._found = deep(nearest, H), deep(run.novelty(), H)
-        found: tuple[Any, ...] = self.__dict__.get("_found") or super().__getitem__(LOOKED)
-        return found[0], found[1]
-
-    def __iter__(self) -> Iterator[Any]:
-        """All fields, in order."""
-        return (getattr(self, name) for name in self._fields)
-
-    def __getitem__(self, place: Any) -> Any:  # noqa: ANN401
-        """A field by its place."""
-        return tuple(self)[place]
-
-
-def deep(x: Tensor, H: int) -> Tensor:
-    """Streams (N, L) as (B, L, H)."""
-    return x.reshape(-1, H, x.shape[1]).transpose(1, 2)
-
-
-Impl = Literal["auto", "torch", "triton"]
-Answer = tuple[Tensor, Tensor, Tensor, Tensor]
-Engine = Callable[[Tensor, Tensor, Tensor, Tensor | None, Tensor, Tensor, int, int], Answer]
-
-SCHEMA = (
-    "(Tensor rows, Tensor tau, Tensor valid, Tensor? sequence, Tensor slots, Tensor n_slots, "
-    "int capacity, int chunk, str impl) -> (Tensor, Tensor, Tensor, Tensor)"
-)
-
-
-def choose(impl: str, device: torch.device) -> Engine:
-    """The engine to run: Triton on CUDA where it is installed, torch elsewhere."""
-    if impl == "torch" or (impl == "auto" and device.type != "cuda"):
-        return leaders.allocate
-    if not kernels.installed():
-        if impl == "auto":
-            return leaders.allocate
-        raise ImportError("impl='triton' needs Triton; it comes with torch for CUDA")
-    return _allocate_by_kernels
-
-
-def _allocate_by_kernels(
-    rows: Tensor,
-    tau: Tensor,
-    valid: Tensor,
-    sequence: Tensor | None,
-    slots: Tensor,
-    n_slots: Tensor,
-    capacity: int,
-    chunk: int,
-) -> Answer:
-    """`leaders.allocate`, id for id, in Triton.
-
-    ``chunk`` is for that engine; this one cuts as suits the device. Packed sequences, float64
-    keys and odd key sizes are left to it.
-    """
-    from ..kernels.allocate import Room, Run
-    from ..kernels.limits import WIDTHS
-
-    if sequence is not None or rows.dtype != torch.float32 or rows.shape[2] not in WIDTHS:
-        return leaders.allocate(rows, tau, valid, sequence, slots, n_slots, capacity, chunk)
-    run = Run(rows, tau, valid, Room(slots, n_slots, capacity))
-    return run.leads(), run.nearest().long(), run.novelty(), run.lost.long()
-
-
-def run(
-    rows: Tensor,
-    tau: Tensor,
-    valid: Tensor,
-    sequence: Tensor | None,
-    slots: Tensor,
-    n_slots: Tensor,
-    capacity: int,
-    chunk: int,
-    impl: str,
-) -> Answer:
-    """What the chosen engine answers, in full precision whatever autocast says."""
-    with torch.autocast(rows.device.type, enabled=False):
-        engine = choose(impl, rows.device)
-        return engine(rows, tau, valid, sequence, slots, n_slots, capacity, chunk)
-
-
-def begin(
-    keys: Tensor,
-    tau: Tensor,
-    mask: Tensor | None,
-    slots: Tensor,
-    n_slots: Tensor,
-    capacity: int,
-    impl: str,
-) -> Run | None:
-    """What the kernels decide of keys (B, L, H, D), with nobody asked yet which slot is nearest.
-
-    None where torch decides. ``tau`` (N,) may be nan, which refuses a stream's keys.
-    """
-    if choose(impl, keys.device) is leaders.allocate:
-        return None
-    from ..kernels.allocate import Room, Run, laid_out
-    from ..kernels.limits import WIDTHS
-
-    if keys.dtype == torch.float64 or keys.shape[3] not in WIDTHS:
-        return None
-    with torch.autocast(keys.device.type, enabled=False):
-        laid, room = laid_out(keys, tau, mask), Room(slots, n_slots, capacity)
-        return Run(laid.rows, tau.nan_to_num(0.0, inf, -inf), laid.valid, room, laid=laid)
-
-
-def _shapes(rows: Tensor, *_: object) -> Answer:
-    """Empty tensors like those `run` returns, for a compiler."""
-    N, L, _D = rows.shape
-    return (
-        rows.new_empty(N, L, dtype=torch.bool),
-        rows.new_empty(N, L, dtype=torch.int64),
-        rows.new_empty(N, L),
-        rows.new_empty(N, dtype=torch.int64),
-    )
-
-
-operator = torch.library.custom_op("distinctkv::allocate", run, mutates_args=(), schema=SCHEMA)
-operator.register_fake(_shapes)
-
-
-# B batch, L tokens, H heads, D key size, S slots, N = B * H streams
 
 
 def unit(keys: Tensor) -> Tensor:
@@ -283,7 +116,6 @@ def allocate(
     *,
     state: SlotState | None = None,
     mask: Tensor | None = None,
-    sequences: Tensor | None = None,
     chunk: int = 128,
     capacity: int | None = None,
     impl: Impl = "auto",
@@ -296,85 +128,122 @@ def allocate(
     token opens a slot (layers take 0 to 2, as `Concentration` does). No gradient passes.
 
     ``state`` holds slots from before and is not changed. ``mask`` (B, L) is true for real tokens.
-    ``sequences`` are packed and start empty: ids (B, L), each a run that does not come back, or
-    cumulative lengths for B = 1, behind the last of which tokens are padding. Slots are numbered
-    on from one sequence of a row to the next.
-    ``capacity`` bounds the slots of a stream (by default nothing can overflow). A novel token
-    without room merges into the nearest slot and is counted. A key that is not finite or not of
-    length one, or whose tau is nan, is left out like padding and counted. On the CPU either is an
-    error at once; on a device or compiled, `Allocation.check` raises it, or `SlotState.check` for
-    what was written, so that nothing need be waited for.
+    ``capacity`` bounds the slots (by default nothing can overflow). A novel token without room
+    merges into the nearest slot and is counted. A key that is not finite or not of length one, or
+    whose tau is nan, is left out like padding and counted. On the CPU either is an error at once;
+    on a device or compiled, `Allocation.check` raises it, or `SlotState.check` for what was
+    written, so that nothing synchronises.
 
     >>> keys = torch.eye(3)[[1, 0, 2, 0, 1, 2]].reshape(1, 6, 1, 3)
     >>> allocate(keys, tau=0.5).assign.flatten().tolist()
     [0, 1, 2, 1, 0, 2]
     """
-    check_inputs(keys, tau, state, mask, sequences, chunk, capacity)
+    check_inputs(keys, tau, state, mask, chunk, capacity)
     if impl not in get_args(Impl):
         raise ValueError(f"impl must be one of {get_args(Impl)}, got {impl!r}")
     B, L, H, D = keys.shape
-    sequence, mask = packed(sequences, mask, L)
     bars = taus(tau, keys).flatten()  # (N,)
-    before = keys.new_empty(B, H, 0, D) if state is None else state.keys
-    n_before = bars.new_zeros(B, H, dtype=torch.int64) if state is None else state.n_slots
-    S = capacity or (L if state is None else state.keys.shape[2])
-    held = (before.flatten(0, 1), n_before.flatten(), S)
-    run = None
-    if sequence is None and not torch.compiler.is_compiling():
-        run = begin(keys.detach(), bars, mask, *held, impl)
-    seen = None if state is None else state.seen.clone()  # writes count on in the state
-    found = (
-        _by_torch(keys, bars, mask, sequence, seen, n_before, *held, chunk, impl)
-        if run is None or run.laid is None
-        else _by_kernels(run, run.laid, mask, seen, n_before)
+    slots = keys.new_empty(B, H, 0, D) if state is None else state.keys
+    n_slots = bars.new_zeros(B, H, dtype=torch.int64) if state is None else state.n_slots
+    held = (
+        slots.flatten(0, 1),
+        n_slots.flatten(),
+        capacity or (L if state is None else slots.shape[2]),
     )
+    if not torch.compiler.is_compiling() and kernels.chosen(impl, keys):
+        found = _by_kernels(keys.detach(), bars, mask, *held)
+    else:
+        found = _by_torch(keys, bars, mask, *held, chunk, impl)
+    if state is not None:
+        found = found._replace(before=state.seen.clone())  # writes count on in the state
     return found.check() if reads_without_sync(keys) else found
 
 
 def _by_kernels(
-    run: Run, laid: Laid, mask: Tensor | None, seen: Tensor | None, n_before: Tensor
-) -> Later:
-    """What the kernels have decided."""
-    lead, slot, opener = run.assigned()
-    B, H = n_before.shape
+    keys: Tensor, tau: Tensor, mask: Tensor | None, slots: Tensor, n_slots: Tensor, capacity: int
+) -> Allocation:
+    """What the kernels decide, without laying keys out anew for them."""
+    from ..kernels.allocate import Room, Run, laid_out
+
+    B, _, H, _ = keys.shape
+    with torch.autocast(keys.device.type, enabled=False):
+        laid = laid_out(keys, tau, mask)
+        known, room = tau.nan_to_num(0.0, inf, -inf), Room(slots, n_slots, capacity)
+        run = Run(laid.rows, known, laid.valid, room, laid=laid)
+        lead, slot, opener = run.assigned()
+    n_slots, lost, refused = (x.long().view(B, H) for x in (run.open, run.lost, laid.refused))
     lead, assign = deep(lead, H), deep(slot.long(), H)
-    counts = (x.long().view(B, H) for x in (run.open, run.lost, laid.refused))
-    # Nobody sees the slots in the places of nearest and novelty.
-    fields = (lead, assign, assign, assign, opener.view(B, H, -1), *counts, mask, None, seen)
-    return Later.of(run, slot, *fields)
+    return Allocation(
+        lead, assign, opener.view(B, H, -1), n_slots, lost, refused, mask, laid=(slot, run.visible)
+    )
 
 
 def _by_torch(
     keys: Tensor,
-    bars: Tensor,
+    tau: Tensor,
     mask: Tensor | None,
-    sequence: Tensor | None,
-    seen: Tensor | None,
-    n_before: Tensor,
     slots: Tensor,
     n_slots: Tensor,
     capacity: int,
     chunk: int,
     impl: Impl,
 ) -> Allocation:
-    """What an engine decides of streams in order."""
-    B, H = n_before.shape
+    """What torch decides, or in compiled code the operator."""
+    B, _, H, _ = keys.shape
     rows = _streams(keys)
     length = torch.linalg.vector_norm(rows, dim=-1)  # (N, L)
-    good = (length > LENGTHS[0]) & (length < LENGTHS[1]) & ~bars.isnan()[:, None]
+    good = (length > LENGTHS[0]) & (length < LENGTHS[1]) & ~tau.isnan()[:, None]
     real = torch.ones_like(good) if mask is None else mask.repeat_interleave(H, 0)
     refused, valid = (real & ~good).sum(1), real & good
-    told = (rows, torch.where(bars.isnan(), 0, bars), valid)
-    ids = None if sequence is None else sequence.repeat_interleave(H, 0)
     # The operator is for compilers. Calling it would first import them, which takes seconds.
     decide = operator if torch.compiler.is_compiling() else run
-    lead, nearest, novelty, overflow = decide(*told, ids, slots, n_slots, capacity, chunk, impl)
+    known = torch.where(tau.isnan(), 0, tau)
+    lead, nearest, lost = decide(rows, known, valid, slots, n_slots, capacity, chunk, impl)
     own = n_slots[:, None] + lead.cumsum(1) - 1
     assign = torch.where(lead, own, nearest).masked_fill(~valid, -1)
-    lead, assign, nearest, novelty = (deep(x, H) for x in (lead, assign, nearest, novelty))
-    opener = _openers(lead, assign, capacity)
-    counts = (n_before + lead.sum(1), overflow.reshape(B, H), refused.reshape(B, H))
-    return Allocation(lead, assign, nearest, novelty, opener, *counts, mask, sequence, seen)
+    now, lost, refused = (x.reshape(B, H) for x in (n_slots + lead.sum(1), lost, refused))
+    lead, assign = deep(lead, H), deep(assign, H)
+    return Allocation(lead, assign, _openers(lead, assign, capacity), now, lost, refused, mask)
+
+
+def run(
+    rows: Tensor,
+    tau: Tensor,
+    valid: Tensor,
+    slots: Tensor,
+    n_slots: Tensor,
+    capacity: int,
+    chunk: int,
+    impl: str,
+) -> Answer:
+    """Lead, nearest slot and tokens without room of rows (N, L, D), whatever autocast says."""
+    with torch.autocast(rows.device.type, enabled=False):
+        if not kernels.chosen(impl, rows):
+            return leaders.allocate(rows, tau, valid, slots, n_slots, capacity, chunk)
+        from ..kernels.allocate import Room, Run
+
+        found = Run(rows, tau, valid, Room(slots, n_slots, capacity))
+        return found.leads(), found.nearest().long(), found.lost.long()
+
+
+def _shapes(rows: Tensor, *_: object) -> Answer:
+    """Empty tensors like those `run` returns, for a compiler."""
+    N, L, _D = rows.shape
+    whole = rows.new_empty(N, L, dtype=torch.int64)
+    return whole.bool(), whole, rows.new_empty(N, dtype=torch.int64)
+
+
+SCHEMA = (
+    "(Tensor rows, Tensor tau, Tensor valid, Tensor slots, Tensor n_slots, int capacity, "
+    "int chunk, str impl) -> (Tensor, Tensor, Tensor)"
+)
+operator = torch.library.custom_op("distinctkv::allocate", run, mutates_args=(), schema=SCHEMA)
+operator.register_fake(_shapes)
+
+
+def deep(x: Tensor, H: int) -> Tensor:
+    """Streams (N, L) as (B, L, H)."""
+    return x.reshape(-1, H, x.shape[1]).transpose(1, 2)
 
 
 def _streams(keys: Tensor) -> Tensor:

@@ -253,8 +253,6 @@ def _with_block_before(tokens: Tensor, window: int, front: int, back: int) -> Te
 class TokenState(State):
     """The keys and values of tokens as they came, and the last inputs of the convolution."""
 
-    writes = 0  # nothing is written in place
-
     past: Tensor  # (B, T - 1, 3 H D)
     keys: Tensor  # (B, tokens held, H, D)
     values: Tensor

@@ -19,8 +19,6 @@ from .mixer import State, check_sizes, check_whole
 class ScheduledState(State):
     """Sums and counts of the slots, and the tokens of the unfinished chunk."""
 
-    writes = 0  # nothing is written in place
-
     past: Tensor  # (B, T - 1, 3 H D)
     keys: Tensor  # (B, H, S, D), sums
     values: Tensor  # (B, H, S, D), sums

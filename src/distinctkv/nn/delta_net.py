@@ -80,8 +80,6 @@ def delta_rule(
 class DeltaState(State):
     """Fixed in size: the last inputs of the convolution, and a matrix for each head."""
 
-    writes = 0  # nothing is written in place
-
     past: Tensor  # (B, T - 1, H (2 D + C))
     memory: Tensor  # (B, H, C, D), 32 bits
 

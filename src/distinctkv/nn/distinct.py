@@ -29,7 +29,7 @@ from .eviction import Usage
 from .eviction import write as evict_and_write
 from .gates import Gate, NoveltyGate, decided
 from .mixer import Packing, check_sizes, check_whole
-from .slot_attention import Mode, Value, positive, read, slot_keys
+from .slot_attention import Mode, Value, read, slot_keys
 from .slot_state import SlotState, reads_without_sync, taus
 from .slot_update import read_one, step, write
 from .soft import budget_penalty, causal_novelty
@@ -200,8 +200,8 @@ def columns(
         weight[..., F:].masked_fill_(~real[:, None], HUSHED)
     if state is not None:
         used = state.used
-        count = torch.where(used, state.weights, 1)
-        held = torch.where(used[..., None], state.values / positive(count)[..., None], 0)
+        count = torch.where(used, state.counts, 1).to(state.values.dtype)
+        held = torch.where(used[..., None], state.values / count[..., None], 0)
         keys.insert(0, torch.where(used[..., None], state.keys, 0).transpose(1, 2).to(k))
         values.insert(0, held.transpose(1, 2).to(v))
         weight = torch.cat([count.log().masked_fill(~used, -torch.inf).to(weight), weight], -1)
@@ -331,6 +331,7 @@ class DistinctAttention(Attention[DistinctState]):
         if reading is None:
             reading = NOVELTY_READING if learned else Reading()
         self.concentration = concentration or Concentration.fixed(0.15)
+        self._evicts = self.concentration.bounded
         check_settings(self.concentration, reading)
         if gate is not None:
             check_gate(gate, reading, width)
@@ -413,7 +414,7 @@ class DistinctAttention(Attention[DistinctState]):
         if self.reading.value != "mean":
             slots = slots._replace(values=slots.values.to(slots.keys.dtype))
         past = self.project.conv.start(batch)
-        usage = Usage.empty(slots) if self.concentration.bounded else None
+        usage = Usage.empty(slots) if self._evicts else None
         return DistinctState(past, none, none, slots, shut, room=room, usage=usage).of(self)
 
     def mix(
@@ -447,14 +448,14 @@ class DistinctAttention(Attention[DistinctState]):
         if state is not None or not self.training:
             k = self._held(k)
             v = v if value == "mean" else self._held(v)
-        if self.concentration.bounded and (state is not None or not self.training):
+        if self._evicts and (state is not None or not self.training):
             return self._evicting(x, q, k, v, state, mask)
         if state is not None:
             state.room_for(x.shape[1])
             kept = k.to(state.slots.keys.dtype)
             y, state.slots = step(
                 q, kept, v, state.slots, self.tau,
-                mode=mode, value=value, scale=1.0, mask=mask, begin=state.will_write,
+                mode=mode, value=value, scale=1.0, mask=mask,
             )  # fmt: skip
             return y
         found = self.allocate(k, mask=mask)
@@ -489,7 +490,6 @@ class DistinctAttention(Attention[DistinctState]):
         """What `mix` reads under a budget: a token is written and evicts, then reads."""
         mode, value = self.reading.mode, self.reading.value
         now = self.start(len(x)) if state is None else state
-        now.will_write()
         threshold, out = taus(self.tau, k), []
         for t in range(x.shape[1]):
             now.room_for(1)
@@ -498,7 +498,7 @@ class DistinctAttention(Attention[DistinctState]):
             kept = k[:, at].to(now.slots.keys.dtype)
             found, now.usage = evict_and_write(
                 kept, v[:, at], now.slots, now.usage, threshold, self.concentration,
-                mask=real, mode=mode, value=value,
+                mask=real, value=value,
             )  # fmt: skip
             out.append(read_one(q[:, at], now.slots, mode, value, 1.0, found).to(v.dtype))
         if reads_without_sync(k):
@@ -547,7 +547,7 @@ class DistinctAttention(Attention[DistinctState]):
         y = read_near_and_far(q, seen, N, F, W)
         if state is not None:
             if found is not None:
-                write(state.slots, kept, v[:, :F], found, begin=state.will_write)
+                write(state.slots, kept, v[:, :F], found)
             # Copies: views would hold on to all tokens.
             state.keys, state.values, state.open = (t[:, F:].clone() for t in (k, v, open_))
             state.real = None if real is None else real[:, F:].clone()

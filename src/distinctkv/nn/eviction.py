@@ -18,7 +18,7 @@ from ..policy import Concentration
 from ..rule import MAX_USE_WEIGHT
 from .allocation import Allocation
 from .leaders import squared
-from .slot_attention import Mode, Value
+from .slot_attention import Value
 from .slot_state import SlotState
 from .slot_update import finite, write_one
 
@@ -37,7 +37,7 @@ class Usage(NamedTuple):
     @classmethod
     def empty(cls, slots: SlotState) -> Usage:
         """For slots of which none is open yet."""
-        per_slot, count = torch.zeros_like(slots.weights, dtype=torch.float64), slots.n_slots
+        per_slot, count = torch.zeros_like(slots.counts, dtype=torch.float64), slots.n_slots
         whole, real = torch.zeros_like(per_slot, dtype=torch.int64), per_slot[..., 0]
         return cls(
             per_slot, whole, whole.clone(), real.clone(), torch.ones_like(real),
@@ -78,7 +78,6 @@ def write(
     concentration: Concentration,
     *,
     mask: Tensor | None = None,
-    mode: Mode = "mass",
     value: Value = "mean",
 ) -> tuple[Allocation, Usage]:
     """Write one token (B, 1, H, D) of each sequence and evict; buffers of ``slots`` in place.
@@ -86,7 +85,7 @@ def write(
     There must be room for one more slot. ``tau`` is (B, H) in float64. The rows of the allocation
     are those before eviction.
     """
-    real = finite(v, None)[:, 0] & finite(k, None)[:, 0]  # (B, H)
+    real = finite(v)[:, 0] & finite(k)[:, 0]  # (B, H)
     given = torch.ones_like(real) if mask is None else mask.expand_as(real)
     refused, real = (given & ~real).long(), given & real
     usage = _tick(usage, real, concentration.decay)
@@ -96,10 +95,8 @@ def write(
     assign = row.masked_fill(~real, -1)[:, None]
     lead, none = opened[:, None], torch.zeros_like(refused)
     n_slots = slots.n_slots + opened
-    found = Allocation(
-        lead, assign, nearest[:, None], novelty[:, None], assign, n_slots, none, refused, mask, None
-    )
-    write_one(slots, k, v, found, mode, value, None)
+    found = Allocation(lead, assign, assign, n_slots, none, refused, mask)
+    write_one(slots, k, v, found, value)
     usage = _use(usage, row, real, opened, concentration.rate)
     budget = concentration.base + concentration.gain * usage.temperature
     excess = (slots.n_slots - budget.floor()).clamp(min=0)
@@ -155,7 +152,7 @@ def _evict(slots: SlotState, usage: Usage, keep: Tensor, excess: Tensor) -> Usag
     order = by_age.gather(2, score.argsort(dim=-1, stable=True))
     evicted = order.argsort(-1) < excess[..., None]
     order = evicted.to(torch.uint8).argsort(dim=-1, stable=True)
-    for buffer in slots[:4]:
+    for buffer in slots[:3]:
         wide = order if buffer.ndim == 3 else order[..., None].expand_as(buffer)
         buffer.copy_(buffer.gather(2, wide))
     slots.n_slots.sub_(excess.long())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .allocation import Allocation, allocate, unit
-from .slot_attention import novelty, read, slot_keys
+from .slot_attention import read, slot_keys
 from .slot_state import SlotState
 from .slot_update import step, write
 from .soft import budget_penalty, causal_novelty, hard_keep, soft_read
@@ -17,7 +17,6 @@ __all__ = [
     "causal_novelty",
     "diagonal",
     "hard_keep",
-    "novelty",
     "read",
     "selective_scan",
     "slot_keys",

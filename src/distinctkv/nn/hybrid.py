@@ -17,16 +17,14 @@ from .distinct import DistinctAttention
 from .mixer import (
     Mixer,
     State,
-    blame,
-    calls,
+    check_complete,
     check_places,
     check_sizes,
     check_whole,
-    moved,
     rms_norm,
 )
 from .mixer import ModelState as ModelState
-from .slot_state import reads_without_sync
+from .slot_state import check_mask, reads_without_sync
 from .ssm import DiagonalSSM, Mamba2
 
 # Names for mixers as they come; for any other setting give the module itself.
@@ -59,8 +57,6 @@ class HybridBlock(nn.Module):
     def forward(self, x: Tensor, state: State | None = None, mask: Tensor | None = None) -> Tensor:
         """(B, L, E) to (B, L, E); tokens are added to the mixer's ``state`` if there is one."""
         x = x + self.mixer(rms_norm(x, self.norm), state, mask)
-        if state is not None and x.numel():
-            state.moved = True
         if self.expand:
             gate, up = self.wide(rms_norm(x, self.wide_norm)).chunk(2, -1)
             x = x + self.narrow(fn.silu(gate) * up)
@@ -131,29 +127,21 @@ class HybridLM(nn.Module):
         alone: those of a large vocabulary cost more than the rest of a small model. To ``hidden``
         is added what enters the first block and what leaves each (B, L, E), of the last the norm.
 
-        What is refused before the first block leaves the state as it was. An error after some
-        block has taken its tokens in, or may have, leaves it marked, and it is not used again;
-        compiled code cannot see to that.
+        What is refused before the first block leaves the state as it was. A later error leaves it
+        marked, and it is not used again.
         """
         x = self._embedded(tokens)
         if at is not None:
             check_places(at, tokens)
         if state is not None:
             self._check_state(state, len(x))
-        if torch.compiler.is_compiling():
-            return self._logits(x, state, mask, at, hidden)
-        before = []
+        check_mask(mask, x)
         if state is not None:
-            before = calls(state)
-            for part in state.blocks:
-                part.moved = False
-        try:
-            return self._logits(x, state, mask, at, hidden)
-        except BaseException as wrong:
-            if state is not None:
-                state.halfway = moved(state, before)
-            blame(self, wrong)
-            raise
+            state.interrupted = True
+        logits = self._logits(x, state, mask, at, hidden)
+        if state is not None:
+            state.interrupted = False
+        return logits
 
     def _logits(
         self,
@@ -199,8 +187,7 @@ class HybridLM(nn.Module):
                 f"this model has {len(self.blocks)} blocks, got {state!r}; use one state for each "
                 f"model and batch: start({batch})"
             )
-        if state.halfway:
-            state.check()
+        check_complete(state)
         for mixer, held in zip(self.mixers, state.blocks, strict=True):
             mixer.check_state(held, batch)
 

@@ -61,59 +61,53 @@ def product_type(rows: Tensor) -> torch.dtype:
 
 
 class Slots(NamedTuple):
-    """Slot rows (N, S, D), half their squared lengths (N, S), how many (N,), their sequences."""
+    """Slot rows (N, S, D), half their squared lengths (N, S), and how many (N,)."""
 
     rows: Tensor
     halves: Tensor
     n: Tensor
-    sequence: Tensor | None
 
 
 class Chunk(NamedTuple):
-    """Rows (N, C, D), half their squared lengths, whether they are real tokens, sequences."""
+    """Rows (N, C, D), half their squared lengths, and whether they are real tokens."""
 
     rows: Tensor
     halves: Tensor
     valid: Tensor
-    sequence: Tensor | None
 
 
 def allocate(
     rows: Tensor,
     tau: Tensor,
     valid: Tensor,
-    sequence: Tensor | None,
     slots: Tensor,
     n_slots: Tensor,
     capacity: int,
     chunk: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Lead (N, L), nearest slot or -1 (N, L), novelty (N, L), tokens that found no room (N,).
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Lead (N, L), nearest slot or -1 (N, L), tokens that found no room (N,).
 
     ``rows`` (N, L, D) have length one, or are anything where not ``valid``; ``tau`` (N,) is
     float64.
     ``slots`` (N, S, D) holds what was there before, ``n_slots`` (N,) how much of it is filled.
-    With ``sequence`` (N, L) tokens see their own sequence alone; no slots can be there before.
     """
     # Novelty is at most 2. Above all distances, yet below the inf that marks what is not visible.
     tau = tau.masked_fill(tau >= FURTHEST, 4 * FURTHEST)
     L = rows.shape[1]
     rows = torch.where(valid[..., None], rows, 0)
-    whole = Chunk(rows, halves(rows.to(product_type(rows))), valid, sequence)
+    whole = Chunk(rows, halves(rows.to(product_type(rows))), valid)
     memory = _memory(whole, slots, n_slots, capacity, copy=chunk < L)
     parts = []
     overflow = torch.zeros_like(n_slots)
     for start in range(0, L, chunk):
-        now = Chunk._make(None if x is None else x[:, start : start + chunk] for x in whole)
+        now = Chunk._make(x[:, start : start + chunk] for x in whole)
         lead, nearest, novelty = _decide(now, tau, memory, capacity)
-        # In a sequence of its own a token may find no slot at all, however large tau is.
-        lost = (novelty > tau[:, None]) | (nearest < 0)
-        overflow += (now.valid & ~lead & lost).sum(1)
-        parts.append((lead, nearest, novelty.to(rows.dtype)))
+        overflow += (now.valid & ~lead & (novelty > tau[:, None])).sum(1)
+        parts.append((lead, nearest))
         if start + chunk < L:
             memory = _append(memory, now, lead)
-    lead, nearest, novelty = (torch.cat(part, 1) for part in zip(*parts, strict=True))
-    return lead, nearest, novelty, overflow
+    lead, nearest = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+    return lead, nearest, overflow
 
 
 def leaders(candidate: Tensor, within: Tensor) -> Tensor:
@@ -141,10 +135,7 @@ def _memory(whole: Chunk, slots: Tensor, n_slots: Tensor, capacity: int, *, copy
         room = min(capacity, before + L) - before
         held = torch.cat([held, held.new_zeros(N, room, D)], 1)
         lengths = torch.cat([lengths, lengths.new_zeros(N, room)], 1)
-    sequence = whole.sequence
-    if sequence is not None:
-        sequence = sequence.new_zeros(N, held.shape[1])
-    return Slots(held, lengths, n_slots, sequence)
+    return Slots(held, lengths, n_slots)
 
 
 def _append(memory: Slots, now: Chunk, lead: Tensor) -> Slots:
@@ -153,8 +144,6 @@ def _append(memory: Slots, now: Chunk, lead: Tensor) -> Slots:
     slot = (memory.n[:, None] + lead.cumsum(1) - 1)[stream, token]
     memory.rows[stream, slot] = now.rows[stream, token]
     memory.halves[stream, slot] = now.halves[stream, token]
-    if memory.sequence is not None and now.sequence is not None:
-        memory.sequence[stream, slot] = now.sequence[stream, token]
     return memory._replace(n=memory.n + lead.sum(1))
 
 
@@ -180,20 +169,16 @@ def _decide(now: Chunk, tau: Tensor, memory: Slots, capacity: int) -> tuple[Tens
     return lead, nearest, novelty.masked_fill_(~now.valid, 0)
 
 
-def _scores(now: Chunk, rows: Tensor, lengths: Tensor, sequence: Tensor | None) -> Tensor:
-    """Half the squared distance less the token's own half, (N, C, columns); inf if not visible."""
+def _scores(now: Chunk, rows: Tensor, lengths: Tensor) -> Tensor:
+    """Half the squared distance less the token's own half, (N, C, columns)."""
     wide = lengths.dtype
-    scores = torch.baddbmm(lengths[:, None], now.rows.to(wide), rows.to(wide).mT, alpha=-1)
-    if now.sequence is not None and sequence is not None:
-        scores.masked_fill_(now.sequence[:, :, None] != sequence[:, None], inf)
-    return scores
+    return torch.baddbmm(lengths[:, None], now.rows.to(wide), rows.to(wide).mT, alpha=-1)
 
 
 def _old(now: Chunk, memory: Slots) -> tuple[Tensor, Tensor]:
     """Rows (N, U, D) of the slots from before the chunk, and the scores of its tokens with them."""
     least, most = (int(n) for n in memory.n.aminmax())
-    sequence = None if memory.sequence is None else memory.sequence[:, :most]
-    scores = _scores(now, memory.rows[:, :most], memory.halves[:, :most], sequence)
+    scores = _scores(now, memory.rows[:, :most], memory.halves[:, :most])
     free = torch.arange(least, most, device=scores.device) >= memory.n[:, None]
     scores[:, :, least:].masked_fill_(free[:, None], inf)
     return memory.rows[:, :most], scores
@@ -201,7 +186,7 @@ def _old(now: Chunk, memory: Slots) -> tuple[Tensor, Tensor]:
 
 def _inside(now: Chunk) -> Tensor:
     """Scores of the tokens of a chunk with those before them in it (N, C, C)."""
-    scores = _scores(now, now.rows, now.halves, now.sequence)
+    scores = _scores(now, now.rows, now.halves)
     place = torch.arange(scores.shape[1], device=scores.device)
     return scores.masked_fill_((place >= place[:, None]) | ~now.valid[:, None], inf)
 

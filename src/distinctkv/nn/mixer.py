@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import isfinite
 from typing import Any, Generic, Self, SupportsIndex, TypeVar
 
 import torch
@@ -88,23 +88,14 @@ def check_places(at: Tensor, tokens: Tensor) -> None:
         )
 
 
-ANEW = "start anew, or go on from a copy made before it (clone)"
-
-
 class State:
     """What a mixer remembers of the tokens before; the mixer moves it on in place.
 
-    After an error it is as it was, unless something it holds was written in place. A layer that
-    says nothing may do so anywhere. One that never does gives its state ``writes = 0``; one that
-    does counts up just before (`will_write`), and up to there an error changes nothing. What you
-    derive from a state with ``writes = 0`` must do as much.
+    An error while a mixer takes tokens in leaves it marked, and it is refused from then on.
     """
 
     maker: str = ""  # the kind of the mixer that started it; unknown if it does not say
-    calls: int = 0  # that moved it on; those of compiled code are not counted
-    moved: bool = False  # whether its mixer is done with the last call of a model
-    halfway: bool = False  # whether an error may have left some of it a token further
-    writes: float = nan  # in place; nan, equal to nothing, if its layer does not count them
+    interrupted: bool = False  # whether an error may have left some of it a token further
 
     def of(self, mixer: Mixer[Any]) -> Self:
         """This state, marked as what a mixer of this kind starts."""
@@ -112,14 +103,14 @@ class State:
         return self
 
     def __repr__(self) -> str:
-        """Its kind, its streams, its slots if it has some, its bytes."""
+        """Its kind, its sequences, its slots if it has some, its bytes."""
         slots = [f"{part!r}, " for part in vars(self).values() if hasattr(part, "n_slots")]
         what = self.maker or type(self).__name__
         return f"State({what}, {self.streams} streams, {''.join(slots)}{self.nbytes} bytes)"
 
     @property
     def streams(self) -> int:
-        """How many streams it remembers."""
+        """How many sequences it remembers."""
         return next(len(part) for part in vars(self).values() if isinstance(part, Tensor))
 
     @property
@@ -128,35 +119,9 @@ class State:
         return sum(getattr(part, "nbytes", 0) for part in vars(self).values())
 
     def check(self) -> Self:
-        """Raise if something went wrong of which nobody could be told at once."""
-        if self.halfway:
-            raise ValueError(f"an error may have left {self!r} written in part; {ANEW}")
+        """Raise if an update was interrupted, or met what it could not report at once."""
+        check_complete(self)
         return self
-
-    def will_write(self) -> None:
-        """Count a write in place that comes next; compiled code does not count."""
-        if not torch.compiler.is_compiling():
-            self.writes += 1
-
-    def parts(self) -> list[tuple[State, float, dict[str, Any]]]:
-        """What it is made of, and the states it holds, for `back`."""
-        return [(state, state.writes, dict(vars(state))) for state in self._nested()]
-
-    def back(self, parts: list[tuple[State, float, dict[str, Any]]]) -> None:
-        """Be as before an error; if that cannot be, because of writes in place, be marked."""
-        for state, writes, held in parts:
-            now = state.writes
-            vars(state).clear()
-            vars(state).update(held)
-            if now != writes:
-                state.writes, state.halfway, self.halfway = now, True, True
-
-    def _nested(self) -> Iterator[State]:
-        """Itself, and the states it holds."""
-        yield self
-        for part in vars(self).values():
-            if isinstance(part, State):
-                yield from part._nested()
 
     def picked(self, rows: Tensor) -> Self:
         """A copy with these rows of the batch, as beam search asks for."""
@@ -189,7 +154,7 @@ class ModelState:
     """The states of all blocks, first block first."""
 
     blocks: list[State]
-    halfway: bool = False  # whether an error came after some blocks had taken tokens in
+    interrupted: bool = False  # whether an error came after some blocks had taken tokens in
 
     def __repr__(self) -> str:
         """Its blocks and its bytes."""
@@ -202,35 +167,32 @@ class ModelState:
         return sum(block.nbytes for block in self.blocks)
 
     def check(self) -> ModelState:
-        """Raise if a layer met what it could not tell at once; waits for the device."""
-        if self.halfway:
-            raise ValueError(f"an error came after some blocks had taken tokens in; {ANEW}")
+        """Raise if a layer met what it could not report at once; synchronises with the device."""
+        check_complete(self)
         for block in self.blocks:
             block.check()
         return self
 
     def picked(self, rows: Tensor) -> ModelState:
         """A copy with these rows of the batch, as beam search asks for."""
-        return ModelState([block.picked(rows) for block in self.blocks], self.halfway)
+        return ModelState([block.picked(rows) for block in self.blocks], self.interrupted)
 
     def clone(self) -> ModelState:
         """A copy that later tokens do not touch."""
-        return ModelState([block.clone() for block in self.blocks], self.halfway)
+        return ModelState([block.clone() for block in self.blocks], self.interrupted)
 
     def detach(self) -> ModelState:
         """The same numbers without a way back for gradients, for truncated back-propagation."""
-        return ModelState([block.detach() for block in self.blocks], self.halfway)
+        return ModelState([block.detach() for block in self.blocks], self.interrupted)
 
 
-def calls(state: ModelState) -> list[int]:
-    """How often each block was moved on, for `moved`; what blocks hold would be held on to."""
-    return [block.calls for block in state.blocks]
-
-
-def moved(state: ModelState, before: list[int]) -> bool:
-    """Whether a block has taken tokens in since, or may have in part."""
-    # Compiled mixers do not count calls.
-    return calls(state) != before or any(b.halfway or b.moved for b in state.blocks)
+def check_complete(state: State | ModelState) -> None:
+    """Refuse a state that an error interrupted."""
+    if state.interrupted:
+        raise ValueError(
+            f"an error interrupted an update of {state!r}; start anew, or go on from a copy made "
+            "before it (clone)"
+        )
 
 
 # B streams, L tokens, E channels, T taps
@@ -265,9 +227,8 @@ class Mixer(nn.Module, Generic[S]):
 
         ``mask`` (B, L) is true for real tokens. Padding, wherever it stands, is as if it were not
         there: its own outputs are 0. On the CPU a token that is not finite is an error where there
-        is a state, or slots; elsewhere nobody waits to look. An error leaves the state as it was
-        or, where slots may have been written already, marked so that it is not used again;
-        compiled code cannot see to that.
+        is a state, or slots; elsewhere nothing synchronises to look. Tokens that are refused leave
+        the state as it was; a later error leaves it marked, and it is not used again.
         """
         self.check_tokens(x)
         if state is not None:
@@ -275,18 +236,11 @@ class Mixer(nn.Module, Generic[S]):
         x = checked(x, mask, state is not None)
         if 0 in x.shape:
             return x
-        if torch.compiler.is_compiling():
-            return self._masked(x, state, mask)
-        before = [] if state is None else state.parts()
-        try:
-            y = self._masked(x, state, mask)
-        except BaseException as wrong:
-            if state is not None:
-                state.back(before)
-            blame(self, wrong)
-            raise
         if state is not None:
-            state.calls += 1
+            state.interrupted = True
+        y = self._masked(x, state, mask)
+        if state is not None:
+            state.interrupted = False
         return y
 
     def _masked(self, x: Tensor, state: S | None, mask: Tensor | None) -> Tensor:
@@ -324,25 +278,12 @@ class Mixer(nn.Module, Generic[S]):
                 f"{state.streams} streams, and {self.kind} was given {batch}; use one state for "
                 f"each layer and batch: start({batch})"
             )
-        if state.halfway:
-            state.check()
+        check_complete(state)
 
     @property
     def like(self) -> Tensor:
         """A parameter, for its device and type."""
         return next(self.parameters())
-
-
-def blame(model: nn.Module, wrong: BaseException) -> None:
-    """Say of an error that weights are not finite, if they are not: then nothing can be."""
-    if not isinstance(wrong, ValueError):
-        return
-    weights = model.named_parameters()
-    if names := [name for name, weight in weights if not weight.isfinite().all()]:
-        raise ValueError(
-            f"{len(names)} weights hold nan or inf, {names[0]} first, so nothing can be worked "
-            "out; if training did this lower its rate, and go on from weights saved before"
-        ) from wrong
 
 
 def check_whole(**numbers: object) -> None:

@@ -22,7 +22,6 @@ from .slot_state import SlotState, reads_without_sync
 Mode = Literal["mass", "distinct"]
 Value = Literal["mean", "first", "last"]
 QUERIES = 512  # queries whose biases are held at once
-FAINT = -80.0  # the least log weight of a token that counts at all: e ** -90 has few bits left
 
 
 class Columns(NamedTuple):
@@ -33,38 +32,25 @@ class Columns(NamedTuple):
     slot: Tensor
     real: Tensor
     first: Tensor  # whether it opened its slot
-    gate: Tensor  # log weight: its own, or under distinct that of its slot
     size: Tensor  # tokens it stands for
     place: Tensor
 
     @classmethod
     def of(
-        cls,
-        key: Tensor,
-        val: Tensor,
-        allocation: Allocation,
-        mode: Mode,
-        value: Value,
-        log_gate: Tensor | None,
-        state: SlotState | None,
+        cls, key: Tensor, val: Tensor, allocation: Allocation, value: Value, state: SlotState | None
     ) -> Columns:
         """The slots of ``state``, then the tokens, in float32 or better."""
         wide = torch.promote_types(key.dtype, torch.float32)
         slot = allocation.assign.transpose(1, 2)
         real, slot = slot >= 0, slot.clamp(min=0)
-        gate = torch.zeros_like(key[..., 0], dtype=wide)
-        if log_gate is not None:
-            gate = torch.where(real, log_gate.transpose(1, 2).to(wide), 0)
-        if mode == "distinct":
-            gate = _of_openers(gate, slot, allocation.opener, state)
         # What padding holds must not matter, not even nan.
         key, val = (torch.where(real[..., None], x.to(wide), 0) for x in (key, val))
         place = torch.arange(key.shape[2], device=key.device)
-        first = allocation.lead.transpose(1, 2)
-        tokens = cls(key, val, slot, real, first, gate, torch.ones_like(gate), place)
+        first, size = allocation.lead.transpose(1, 2), torch.ones_like(key[..., 0])
+        tokens = cls(key, val, slot, real, first, size, place)
         if state is None:
             return tokens
-        slots = _of_state(state, wide, mode, value)
+        slots = _of_state(state, wide, value)
         pairs = zip(slots, tokens, strict=True)
         return cls._make(torch.cat(pair, 0 if pair[0].ndim == 1 else 2) for pair in pairs)
 
@@ -73,47 +59,20 @@ class Columns(NamedTuple):
         return Columns._make(x[:stop] if x.ndim == 1 else x[:, :, :stop] for x in self)
 
 
-def _of_openers(gate: Tensor, slot: Tensor, opener: Tensor, state: SlotState | None) -> Tensor:
-    """Log weight of each token's slot (B, H, L): that of the token that opened it."""
-    source = opener.gather(2, slot)
-    own = gate.gather(2, source.clamp(min=0))
-    if state is None:
-        return own
-    return torch.where(source < 0, state.weights.to(gate.dtype).log().gather(2, slot), own)
-
-
-def _of_state(state: SlotState, wide: torch.dtype, mode: Mode, value: Value) -> Columns:
+def _of_state(state: SlotState, wide: torch.dtype, value: Value) -> Columns:
     """Slots as columns that stand for all the tokens in them; unused ones hold 0."""
     used = state.used
     keys, values = (torch.where(used[..., None], x.to(wide), 0) for x in state[:2])
-    weight, size = (torch.where(used, x.to(wide), 1) for x in state[2:4])
+    size = torch.where(used, state.counts.to(wide), 1)
     if value == "mean":
-        values = values / positive(weight if mode == "mass" else size)[..., None]
+        values = values / size[..., None]
     slot = torch.arange(state.capacity, device=keys.device)
-    place = torch.full_like(slot, -1)
-    return Columns(keys, values, slot.expand_as(used), used, used, weight.log(), size, place)
-
-
-def audible(log_gate: Tensor | None) -> Tensor | None:
-    """Log weights that a slot can hold in 32 bits: -inf, or no less than ``FAINT``.
-
-    >>> audible(torch.tensor([0.0, -200.0, -inf]))
-    tensor([  0., -80., -inf])
-    """
-    if log_gate is None:
-        return None
-    return torch.where(log_gate == -inf, log_gate, log_gate.clamp(min=FAINT))
-
-
-def positive(weight: Tensor) -> Tensor:
-    """A weight one can divide by."""
-    return weight.clamp(min=torch.finfo(weight.dtype).tiny)
+    return Columns(keys, values, slot.expand_as(used), used, used, size, torch.full_like(slot, -1))
 
 
 def attend(
     query: Tensor,
     columns: Columns,
-    sequence: Tensor | None,
     mode: Mode,
     value: Value,
     scale: float,
@@ -130,9 +89,6 @@ def attend(
         stop = min(start + QUERIES, L)
         seen = columns.until(before + stop)
         bias = _bias(seen, before + start, mode, value, last)
-        if sequence is not None:
-            ids = sequence[:, None, :stop]
-            bias = bias.masked_fill(ids[:, :, start:, None] != ids[:, :, None], -inf)
         blind = ~real[:, :, start:stop] | (bias == -inf).all(-1, True).repeat_interleave(group, 1)
         bias = bias.repeat_interleave(group, 1).masked_fill(blind, 0)
         key, val = (x.repeat_interleave(group, 1) for x in (seen.keys, seen.values))
@@ -161,18 +117,17 @@ def _bias(columns: Columns, start: int, mode: Mode, value: Value, last: Tensor |
         visible = visible & columns.first[:, :, None]
     elif last is not None:
         visible = visible & (last[:, :, None, : len(columns.place)] > time)
-    bias = columns.gate[:, :, None]
+    bias = columns.size.log()[:, :, None]
     if mode == "mass" and value != "mean":
-        bias = _log_total(columns, columns.gate.exp(), start)
-    elif mode == "distinct" and value == "mean":
-        share = columns.size.log()[:, :, None] - _log_total(columns, columns.size, start)
-        bias = bias + torch.where(visible, share, 0)
+        bias = _log_total(columns, start)
+    elif mode == "distinct":
+        bias = bias - _log_total(columns, start) if value == "mean" else torch.zeros_like(bias)
     return torch.where(visible, bias, -inf)
 
 
-def _log_total(columns: Columns, weight: Tensor, start: int) -> Tensor:
-    """Log weight of each column's slot at the time of each query (B, H, Q, T)."""
-    slot, weight = columns.slot, torch.where(columns.real, weight, 0)
+def _log_total(columns: Columns, start: int) -> Tensor:
+    """Log of the tokens in each column's slot at the time of each query (B, H, Q, T)."""
+    slot, weight = columns.slot, torch.where(columns.real, columns.size, 0)
     (B, H, T), Q = slot.shape, slot.shape[2] - start
     n_slots = T
     if slot.is_cpu and not torch.compiler.is_compiling():
@@ -181,7 +136,7 @@ def _log_total(columns: Columns, weight: Tensor, start: int) -> Tensor:
     alone = weight.new_zeros(B, H, Q, n_slots)
     alone = alone.scatter(3, slot[:, :, start:, None], weight[:, :, start:, None])
     total = before[:, :, None] + alone.cumsum(2)
-    table = torch.where(total > 0, positive(total).log(), -inf)
+    table = total.clamp(min=1).log()
     return table.gather(3, slot[:, :, None].expand(-1, -1, Q, -1))
 
 
@@ -193,37 +148,25 @@ def attend_openers(
     key: Tensor,
     val: Tensor,
     allocation: Allocation,
-    log_gate: Tensor | None,
     scale: float,
 ) -> Tensor:
     """Attention (B, H * G, L, C) of each query to the slots opened by its time."""
     L, group = query.shape[2], query.shape[1] // key.shape[1]
-    wide = key.dtype if log_gate is None else torch.promote_types(key.dtype, torch.float32)
     opener = _opener(allocation)
     source, real = opener.clamp(min=0), (allocation.assign >= 0).transpose(1, 2)
-    keys, values = (_take(x.to(wide), source, opener >= 0) for x in (key, val))
-    gate = None if log_gate is None else log_gate.to(wide).transpose(1, 2).gather(2, source)
+    keys, values = (_take(x.to(key.dtype), source, opener >= 0) for x in (key, val))
     time = torch.arange(L, device=query.device)[:, None]
     keys, values = (x.repeat_interleave(group, 1) for x in (keys, values))
     real = real.repeat_interleave(group, 1)[..., None]
-    query = torch.where(real, query.to(wide), 0)
+    query = torch.where(real, query.to(key.dtype), 0)
     parts = []
     for start in range(0, L, QUERIES):
         part = slice(start, start + QUERIES)
         visible = (opener >= 0)[:, :, None] & (opener[:, :, None] <= time[part])
-        if allocation.sequence is not None:
-            ids = allocation.sequence[:, None].expand(-1, opener.shape[1], -1)
-            visible &= ids[:, :, part, None] == ids.gather(2, source)[:, :, None]
-        if gate is not None:
-            visible &= gate[:, :, None] > -inf
         visible = visible.repeat_interleave(group, 1)
         blind = ~(real[:, :, part] & visible.any(-1, keepdim=True))
-        mask = visible | blind
-        if gate is not None:
-            mask = torch.where(mask, gate.repeat_interleave(group, 1)[:, :, None], -inf)
-            mask = mask.masked_fill(blind, 0)
         out = fn.scaled_dot_product_attention(
-            query[:, :, part], keys, values, attn_mask=mask, scale=scale
+            query[:, :, part], keys, values, attn_mask=visible | blind, scale=scale
         )
         parts.append(out.masked_fill(blind, 0))
     return torch.cat(parts, 2)
@@ -303,25 +246,21 @@ def read_by_kernels(
     allocation: Allocation,
     mode: str,
     value: str,
-    scale: float | Tensor,
-    log_gate: Tensor | None,
+    scale: float,
     state: SlotState | None,
 ) -> Tensor | None:
     """What a kernel reads, in the type of ``v``; None if there is none for this."""
     known = (mode, value) in (("mass", "mean"), ("distinct", "first"))
-    plain = log_gate is None and state is None and allocation.sequence is None
-    if not known or not plain or q.shape[1] < LONG:
-        return None
-    if isinstance(scale, Tensor) or not scale >= SMALLEST_SCALE:
+    if not known or state is not None or q.shape[1] < LONG or scale < SMALLEST_SCALE:
         return None
     trained = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v))
-    if trained or torch.compiler.is_compiling() or not kernels.available(q):
+    if trained or torch.compiler.is_compiling() or not kernels.chosen("auto", q, v):
         return None
-    from ..kernels import limits, slot_prefill
+    from ..kernels import slot_prefill
 
     # Autocast rounds what goes to plain attention, and no other read.
     kind = _kind(q, k, v, rounded=mode == "mass" and allocation.mask is None)
-    if kind is None or not {q.shape[3], v.shape[3]} <= set(limits.WIDTHS):
+    if kind is None:
         return None
     kernel = slot_prefill.read_mass if mode == "mass" else slot_prefill.read_first
     out = kernel(q.to(kind), k.to(kind), v.to(kind), *allocation.streams(), scale)
@@ -339,20 +278,10 @@ def _kind(q: Tensor, k: Tensor, v: Tensor, *, rounded: bool) -> torch.dtype | No
 # B batch, L tokens, H heads, S slots, D key size, C value size
 
 
-Gradient = Literal["token", "slot"]
-
-
-def slot_keys(
-    k: Tensor,
-    allocation: Allocation,
-    *,
-    state: SlotState | None = None,
-    gradient: Gradient = "token",
-) -> Tensor:
+def slot_keys(k: Tensor, allocation: Allocation, *, state: SlotState | None = None) -> Tensor:
     """Each token's key replaced by the key of its slot (B, L, H, D).
 
-    With ``gradient="token"`` the gradient goes straight through to the token's own key, so that
-    every key is trained; with ``"slot"`` it goes where the number came from, the slot's opener.
+    The gradient goes straight through to the token's own key, so that every key is trained.
     """
     check_tokens(k, allocation)
     allocation.check_slots(state)
@@ -365,18 +294,7 @@ def slot_keys(
         old = state.keys.gather(2, slot[..., None].expand(-1, -1, -1, k.shape[-1]))
         keys = torch.where((source < 0)[..., None], old.transpose(1, 2).to(k.dtype), keys)
     # k - k is 0: the number is the slot's to the last bit.
-    return keys.detach() + (k - k.detach()) if gradient == "token" else keys
-
-
-def novelty(k: Tensor, allocation: Allocation, *, state: SlotState | None = None) -> Tensor:
-    """Novelty of each token (B, L, H), with a gradient to its key and to the nearest slot's opener.
-
-    Half the squared distance to the slot that was nearest; 2 in an empty memory, 0 for padding.
-    """
-    near = allocation._replace(assign=allocation.nearest)
-    gaps = k - slot_keys(k, near, state=state, gradient="slot")
-    half = gaps.square().sum(-1) / 2
-    return torch.where(allocation.nearest < 0, allocation.novelty.to(half.dtype), half)
+    return keys.detach() + (k - k.detach())
 
 
 def read(
@@ -387,20 +305,15 @@ def read(
     *,
     mode: Mode = "mass",
     value: Value = "mean",
-    scale: float | Tensor | None = None,
-    log_gate: Tensor | None = None,
+    scale: float | None = None,
     state: SlotState | None = None,
-    gradient: Gradient = "token",
 ) -> Tensor:
     """What each query reads from the slots as they are once its own token is written (B, L, H, C).
 
     ``mass`` weighs a slot by its tokens; with ``value="mean"`` that is attention over all tokens
     with each key replaced by its slot's. ``distinct`` counts every slot once (paper, eq. 3).
-    ``log_gate`` (B, L, H) is the log of each token's weight: under ``mass`` a token counts for
-    that much, under ``distinct`` a slot has the weight of its opener; -inf shuts a token out, and
-    any other counts as -80 at least, which slots can still hold. ``scale`` is 1/theta, one number
-    or one for each head of ``q``, by default D ** -0.5. ``state`` holds the slots from before
-    these tokens. ``q`` may have a multiple of the heads of ``k``. Padding reads 0.
+    ``scale`` is 1/theta, by default D ** -0.5. ``state`` holds the slots from before these tokens.
+    ``q`` may have a multiple of the heads of ``k``. Padding reads 0.
 
     >>> from .allocation import allocate
     >>> k = torch.eye(2)[[0, 1, 0, 0]].reshape(1, 4, 1, 2)
@@ -411,30 +324,26 @@ def read(
     >>> read(blank, k, v, found, mode="distinct").flatten()
     tensor([0.0000, 4.0000, 4.0000, 4.0000])
     """
-    check(mode, value, gradient, q, k, v, log_gate, scale)
+    check(mode, value, q, k, v, scale)
     check_tokens(k, allocation)
     allocation.check_slots(state)
-    log_gate = audible(log_gate)
     scale = k.shape[-1] ** -0.5 if scale is None else scale
-    found = read_by_kernels(q, k, v, allocation, mode, value, scale, log_gate, state)
+    found = read_by_kernels(q, k, v, allocation, mode, value, scale, state)
     if found is not None:
         return found
-    keys = slot_keys(k, allocation, state=state, gradient=gradient)
+    keys = slot_keys(k, allocation, state=state)
     query, key, val = (x.transpose(1, 2) for x in (q, keys, v))
-    if isinstance(scale, Tensor):
-        query, scale = query * scale.reshape(-1, 1, 1), 1.0
-    elif not scale > 0:  # stock kernels scale what they have masked already, and find nan
+    if not scale > 0:  # stock kernels scale what they have masked already, and find nan
         query, scale = query * scale, 1.0
-    plain = mode == "mass" and value == "mean" and log_gate is None and state is None
-    if plain and allocation.mask is None and allocation.sequence is None:
+    if mode == "mass" and value == "mean" and state is None and allocation.mask is None:
         return attend_all(query, key, val, allocation, scale).transpose(1, 2)
     with torch.autocast(q.device.type, enabled=False):
         if mode == "distinct" and value == "first" and state is None:
             key = k.transpose(1, 2)
-            out = attend_openers(query, key, val, allocation, log_gate, scale)
+            out = attend_openers(query, key, val, allocation, scale)
             return out.to(v.dtype).transpose(1, 2)
-        columns = Columns.of(key, val, allocation, mode, value, log_gate, state)
-        out = attend(query, columns, allocation.sequence, mode, value, scale)
+        columns = Columns.of(key, val, allocation, value, state)
+        out = attend(query, columns, mode, value, scale)
     return out.to(v.dtype).transpose(1, 2)
 
 
@@ -450,15 +359,13 @@ def check_tokens(k: Tensor, allocation: Allocation) -> None:
 def check(
     mode: str,
     value: str,
-    gradient: str,
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    log_gate: Tensor | None = None,
-    scale: float | Tensor | None = None,
+    scale: float | None = None,
 ) -> None:
     """Refuse unknown words and shapes that do not fit."""
-    words = {"mode": (mode, Mode), "value": (value, Value), "gradient": (gradient, Gradient)}
+    words = {"mode": (mode, Mode), "value": (value, Value)}
     for name, (word, known) in words.items():
         if word not in get_args(known):
             raise ValueError(f"{name} must be one of {get_args(known)}, got {word!r}")
@@ -469,16 +376,5 @@ def check(
             f"q, k, v must be (B, L, H, D) with H of q a multiple of that of k, got "
             f"{tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}"
         )
-    if log_gate is not None and log_gate.shape != k.shape[:3]:
-        raise ValueError(
-            f"log_gate must be (B, L, H) {tuple(k.shape[:3])}, got {tuple(log_gate.shape)}; "
-            "expand it to all heads"
-        )
-    if isinstance(scale, Tensor):
-        if scale.numel() not in (1, q.shape[2]):
-            raise ValueError(
-                f"scale must be one number or one for each of {q.shape[2]} heads of q, "
-                f"got {tuple(scale.shape)}"
-            )
-    elif scale is not None and not torch.compiler.is_compiling() and not isfinite(scale):
+    if scale is not None and not torch.compiler.is_compiling() and not isfinite(scale):
         raise ValueError(f"scale must be a finite number, 1 / theta, got {scale}")

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from math import isnan
-from numbers import Real
 from typing import NamedTuple
 
 import torch
@@ -18,19 +17,18 @@ class SlotState(NamedTuple):
     """Slots of every stream, in buffers whose shapes never change.
 
     A head's slots lie together, since a read walks over them: ``keys`` (B, H, S, D) of length one,
-    ``values`` (B, H, S, C), which are sums for the mean, ``weights`` and ``counts`` (B, H, S),
+    ``values`` (B, H, S, C), which are sums for the mean, ``counts`` (B, H, S) of tokens,
     ``n_slots``, and ``overflow``, ``seen`` and ``refused`` (B, H): tokens that found no room, that
     were written, that were left out: their keys were no rows of length one, their values not
     finite, or they were allocated for other slots. What lies behind ``n_slots`` is never read.
 
     >>> state = SlotState.empty(torch.zeros(2, 1, 4, 8), torch.zeros(2, 1, 4, 16), capacity=32)
     >>> state.keys.shape, state.values.shape, state.nbytes
-    (torch.Size([2, 4, 32, 8]), torch.Size([2, 4, 32, 16]), 26880)
+    (torch.Size([2, 4, 32, 8]), torch.Size([2, 4, 32, 16]), 25856)
     """
 
     keys: Tensor
     values: Tensor
-    weights: Tensor
     counts: Tensor
     n_slots: Tensor
     overflow: Tensor
@@ -47,13 +45,11 @@ class SlotState(NamedTuple):
             raise ValueError(f"capacity must be at least 1 slot, got {capacity}")
         B, _, H, D = k.shape
         wide = torch.promote_types(v.dtype, torch.float32)
-        weights = torch.zeros(B, H, capacity, dtype=wide, device=k.device)
         n_slots = torch.zeros(B, H, dtype=torch.int64, device=k.device)
         return cls(
             torch.zeros(B, H, capacity, D, dtype=k.dtype, device=k.device),
             torch.zeros(B, H, capacity, v.shape[-1], dtype=wide, device=k.device),
-            weights,
-            torch.zeros_like(weights, dtype=torch.int32),
+            torch.zeros(B, H, capacity, dtype=torch.int32, device=k.device),
             n_slots,
             torch.zeros_like(n_slots),
             torch.zeros_like(n_slots),
@@ -80,9 +76,9 @@ class SlotState(NamedTuple):
 
     @property
     def used(self) -> Tensor:
-        """Which slots are filled (B, H, S)."""
+        """Which slots hold a token (B, H, S)."""
         slot = torch.arange(self.capacity, device=self.keys.device)
-        return slot < self.n_slots[..., None]
+        return (slot < self.n_slots[..., None]) & (self.counts > 0)
 
     def grown(self, capacity: int) -> SlotState:
         """A copy with room for more slots."""
@@ -90,9 +86,9 @@ class SlotState(NamedTuple):
         if more < 0:
             raise ValueError(f"capacity is {self.capacity} already, got {capacity}")
         wider = [
-            torch.cat([x, x.new_zeros((*x.shape[:2], more, *x.shape[3:]))], 2) for x in self[:4]
+            torch.cat([x, x.new_zeros((*x.shape[:2], more, *x.shape[3:]))], 2) for x in self[:3]
         ]
-        return SlotState(*wider, *(x.clone() for x in self[4:]))
+        return SlotState(*wider, *(x.clone() for x in self[3:]))
 
     def resized(self, capacity: int) -> SlotState:
         """A copy with room for this many slots, which must not be fewer than are filled."""
@@ -100,8 +96,8 @@ class SlotState(NamedTuple):
             return self.grown(capacity)
         if (most := int(self.n_slots.max())) > capacity:
             raise ValueError(f"{most} slots are filled, got a capacity of {capacity}")
-        parts = (x[:, :, :capacity].clone() for x in self[:4])
-        return SlotState(*parts, *(x.clone() for x in self[4:]))
+        parts = (x[:, :, :capacity].clone() for x in self[:3])
+        return SlotState(*parts, *(x.clone() for x in self[3:]))
 
     def clone(self) -> SlotState:
         """A copy that later steps do not touch."""
@@ -139,25 +135,15 @@ def check_inputs(
     tau: float | Tensor,
     state: SlotState | None,
     mask: Tensor | None,
-    sequences: Tensor | None,
     chunk: int,
     capacity: int | None,
 ) -> None:
-    """Refuse what has no meaning, by shapes and what lies on the CPU: no device is waited for."""
-    if not isinstance(keys, Tensor):
-        raise TypeError(
-            f"keys must be a tensor (B, L, H, D), got {type(keys).__name__}; torch.as_tensor "
-            "makes one"
-        )
+    """Refuse what has no meaning, by shapes and what lies on the CPU: nothing synchronises."""
     if keys.ndim != 4 or not keys.is_floating_point():
         raise ValueError(f"keys must be floats (B, L, H, D), got {keys.dtype} {tuple(keys.shape)}")
     if 0 in keys.shape:
         raise ValueError(f"there are no tokens to allocate in keys {tuple(keys.shape)}")
-    B, L, H, D = keys.shape
-    if isinstance(tau, bool) or not isinstance(tau, Tensor | Real):
-        raise TypeError(
-            f"tau must be a number or a tensor of one or {H}, got {tau!r}; a Concentration has .tau"
-        )
+    B, _, H, D = keys.shape
     if isinstance(tau, Tensor) and tau.shape not in ((), (H,)):
         raise ValueError(f"tau must be one number or one per head ({H}), got {tuple(tau.shape)}")
     if _unknown(tau):
@@ -165,20 +151,6 @@ def check_inputs(
     check_mask(mask, keys)
     if chunk < 1 or (capacity is not None and capacity < 1):
         raise ValueError(f"chunk and capacity must be 1 or more, got {chunk} and {capacity}")
-    if sequences is not None:
-        if state is not None:
-            raise ValueError("packed sequences start empty; continue each one in a row of its own")
-        if sequences.shape != (B, L) and not (sequences.ndim == 1 and B == 1):
-            raise ValueError(
-                f"sequences must be ids ({B}, {L}), or cumulative lengths when B is 1, "
-                f"got {tuple(sequences.shape)} and B = {B}"
-            )
-        if sequences.is_floating_point():
-            raise ValueError(f"sequences must be whole numbers, got {sequences.dtype}")
-        if sequences.ndim == 1:
-            _check_lengths(sequences, L)
-        elif reads_without_sync(sequences):
-            _check_runs(sequences, mask)
     if state is None:
         return
     if state.keys.shape[:2] != (B, H) or state.keys.shape[-1] != D:
@@ -201,34 +173,6 @@ def check_mask(mask: Tensor | None, tokens: Tensor) -> None:
             f"mask must be bool {tuple(tokens.shape[:2])}, true for real tokens, got {mask.dtype} "
             f"{tuple(mask.shape)}; an attention_mask of 0 and 1 has .bool()"
         )
-
-
-def _check_lengths(cumulative: Tensor, L: int) -> None:
-    """Refuse lengths that do not run from 0 up to L at most, where a look makes nobody wait."""
-    if len(cumulative) < 2:
-        raise ValueError(
-            f"cumulative lengths are 0 and where each sequence ends, got {len(cumulative)} numbers"
-        )
-    if not reads_without_sync(cumulative):
-        return
-    ends = cumulative.tolist()
-    if ends[0] != 0 or ends != sorted(ends) or ends[-1] > L:
-        raise ValueError(
-            f"cumulative lengths must begin with 0, never fall and be at most {L}, got {ends}"
-        )
-
-
-def _check_runs(ids: Tensor, mask: Tensor | None) -> None:
-    """Refuse ids (B, L) that come back after another: positions do, sequences do not."""
-    for row in range(len(ids)):
-        real = ids[row] if mask is None else ids[row, mask[row].to(ids.device)]
-        runs = torch.unique_consecutive(real)
-        if len(runs) > len(again := runs.unique(return_counts=True)[1]):
-            back = runs.unique()[again > 1].tolist()
-            raise ValueError(
-                f"row {row} of sequences has {len(runs)} runs of {len(again)} ids: {back[:4]} come "
-                "back after another; give each sequence one run, and no positions"
-            )
 
 
 def _unknown(tau: float | Tensor) -> bool:
@@ -267,15 +211,3 @@ def taus(tau: float | Tensor, keys: Tensor) -> Tensor:
     if isinstance(tau, Tensor):
         return tau.detach().to(keys.device, torch.float64).expand(B, H)
     return torch.full((B, H), tau, dtype=torch.float64, device=keys.device)
-
-
-def packed(
-    sequences: Tensor | None, mask: Tensor | None, L: int
-) -> tuple[Tensor | None, Tensor | None]:
-    """Sequence ids (B, L), and the mask without what lies behind the last sequence."""
-    if sequences is None or sequences.ndim == 2:
-        return sequences, mask
-    place = torch.arange(L, device=sequences.device, dtype=sequences.dtype)
-    inside = (place < sequences[-1])[None]
-    ids = torch.searchsorted(sequences[1:], place, right=True)[None]
-    return ids, inside if mask is None else mask & inside

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from .. import kernels
 from .allocation import Allocation, Impl, allocate
-from .slot_attention import Mode, Value, audible, check, check_tokens, positive, read
+from .slot_attention import Mode, Value, check, check_tokens, read
 from .slot_state import SlotState, check_inputs, reads_without_sync, taus
 
 # B batch, L tokens, H heads, S slots, D key size, C value size
@@ -25,36 +24,29 @@ def write(
     v: Tensor,
     allocation: Allocation,
     *,
-    mode: Mode = "mass",
     value: Value = "mean",
-    log_gate: Tensor | None = None,
-    begin: Callable[[], object] | None = None,
 ) -> SlotState:
     """Put tokens (B, L, H, D) where ``allocation``, made with this ``state``, said; in place.
 
     On the CPU it is an error, and nothing is written, if the slots have changed since or a value
     is not finite. Elsewhere such tokens are left out and counted (`SlotState.check`); one that
-    opened a slot leaves it without weight. ``begin`` is called when nothing is refused any more.
+    opened a slot leaves it without a token, and nobody reads it.
     """
-    check(mode, value, "token", k, k, v, log_gate)
+    check("mass", value, k, k, v)
     check_tokens(k, allocation)
     allocation.check_slots(state)
-    log_gate = audible(log_gate)
-    fine = finite(v, log_gate)
+    fine = finite(v)
     if reads_without_sync(v) and (n := int((~fine & (allocation.assign >= 0)).sum())):
         raise ValueError(
-            f"{n} values or gates are not finite, and a slot would never lose them again; mask "
+            f"{n} values are not finite, and a slot would never lose them again; mask "
             "their tokens when you allocate"
         )
-    if begin is not None:
-        begin()
-    return write_many(state, k, v, allocation, mode, value, log_gate, fine)
+    return write_many(state, k, v, allocation, value, fine)
 
 
-def finite(v: Tensor, log_gate: Tensor | None) -> Tensor:
-    """Which tokens (B, L, H) have values and gates that a slot may take in."""
-    fine = v.detach().abs().amax(-1) < inf
-    return fine if log_gate is None else fine & (log_gate.detach() < inf)
+def finite(rows: Tensor) -> Tensor:
+    """Which rows (B, L, H, any) are finite."""
+    return rows.detach().abs().amax(-1) < inf
 
 
 @torch.no_grad()
@@ -63,9 +55,7 @@ def write_many(
     k: Tensor,
     v: Tensor,
     allocation: Allocation,
-    mode: Mode,
     value: Value,
-    log_gate: Tensor | None,
     fine: Tensor,
 ) -> SlotState:
     """What `write` does with tokens of which those that are ``fine`` (B, L, H) are taken in."""
@@ -74,18 +64,12 @@ def write_many(
     real, slot = (slot >= 0) & ~strays[..., None], slot.clamp(min=0)
     fresh, opener = allocation.opener >= 0, allocation.opener.clamp(min=0)
     fresh, fine = fresh & ~strays[..., None], fine & real
-    gate = _gate(state, fine, log_gate)
     val = torch.where(fine[..., None], v.transpose(1, 2).to(state.values.dtype), 0)
     _put(state.keys, fresh, k.transpose(1, 2), opener)
-    state.counts.masked_fill_(fresh, 0).scatter_add_(2, slot, real.to(state.counts.dtype))
-    if mode == "mass":
-        state.weights.masked_fill_(fresh, 0).scatter_add_(2, slot, gate)
-    else:
-        state.weights.copy_(torch.where(fresh, gate.gather(2, opener), state.weights))
+    state.counts.masked_fill_(fresh, 0).scatter_add_(2, slot, fine.to(state.counts.dtype))
     if value == "mean":
-        part = gate[..., None] * val if mode == "mass" else val
         state.values.masked_fill_(fresh[..., None], 0)
-        state.values.scatter_add_(2, slot[..., None].expand_as(part), part)
+        state.values.scatter_add_(2, slot[..., None].expand_as(val), val)
     elif value == "first":
         _put(state.values, fresh, val, opener)
     else:
@@ -106,37 +90,17 @@ def _put(buffer: Tensor, where: Tensor, rows: Tensor, source: Tensor) -> None:
     buffer.copy_(torch.where(where[..., None], new.to(buffer.dtype), buffer))
 
 
-def _gate(state: SlotState, real: Tensor, log_gate: Tensor | None) -> Tensor:
-    """Weights of tokens (B, H, L), 0 for padding."""
-    weight = real.to(state.weights.dtype)
-    if log_gate is None:
-        return weight
-    return torch.where(real, log_gate.transpose(1, 2).to(weight.dtype).exp(), 0)
-
-
 @torch.no_grad()
-def write_one(
-    state: SlotState,
-    k: Tensor,
-    v: Tensor,
-    allocation: Allocation,
-    mode: Mode,
-    value: Value,
-    log_gate: Tensor | None,
-) -> None:
+def write_one(state: SlotState, k: Tensor, v: Tensor, allocation: Allocation, value: Value) -> None:
     """Put one token where ``allocation`` said, touching one slot of each stream."""
     slot = allocation.assign.transpose(1, 2)  # (B, H, 1)
     real, slot = slot >= 0, slot.clamp(min=0)
     lead = allocation.lead.transpose(1, 2)
-    gate = _gate(state, real, log_gate)
     val = v.transpose(1, 2).to(state.values.dtype)
     _set(state.keys, slot, lead, k.transpose(1, 2))
     _set(state.counts, slot, real, 1 + _old(state.counts, slot, lead))
-    weight = gate + _old(state.weights, slot, lead)
-    _set(state.weights, slot, real if mode == "mass" else lead, weight)
     if value == "mean":
-        part = val * gate[..., None] if mode == "mass" else val
-        _set(state.values, slot, real, part + _old(state.values, slot, lead))
+        _set(state.values, slot, real, val + _old(state.values, slot, lead))
     else:
         _set(state.values, slot, lead if value == "first" else real, val)
     state.n_slots.copy_(allocation.n_slots)
@@ -173,18 +137,15 @@ def step(
     *,
     mode: Mode = "mass",
     value: Value = "mean",
-    scale: float | Tensor | None = None,
-    log_gate: Tensor | None = None,
+    scale: float | None = None,
     mask: Tensor | None = None,
     impl: Impl = "auto",
-    begin: Callable[[], object] | None = None,
 ) -> tuple[Tensor, SlotState]:
     """Write L more tokens (B, L, H, D) into the slots and read them: what `read` gives for a whole.
 
     With one token this costs one pass over the slots. The buffers of ``state`` are written in place
     and given back; `SlotState.clone` before, to keep what was. No gradient passes to the slots.
-    A token whose value is not finite is refused as one whose key is not (`allocate`). Just before
-    the first write, when nothing is refused any more, ``begin`` is called.
+    A token whose value is not finite is refused as one whose key is not (`allocate`).
 
     >>> from .allocation import unit
     >>> k, v = unit(torch.randn(1, 5, 2, 4)), torch.randn(1, 5, 2, 3)
@@ -194,42 +155,33 @@ def step(
     >>> torch.allclose(out, read(k, k, v, allocate(k, 0.3)), atol=1e-5)
     True
     """
-    check(mode, value, "token", q, k, v, log_gate, scale)
-    log_gate = audible(log_gate)
+    check(mode, value, q, k, v, scale)
     if k.shape[1] == 1 and _fused(q, k, v, state, impl):
         from ..kernels import slot_decode
 
-        check_inputs(k, tau, state, mask, None, 1, None)
-        if begin is not None:
-            begin()
+        check_inputs(k, tau, state, mask, 1, None)
         out = slot_decode.step(
             q, k, v, state, taus(tau, k),
-            mode=mode, value=value, scale=scale, log_gate=log_gate, mask=mask,
+            mode=mode, value=value, scale=scale, mask=mask,
         )  # fmt: skip
         return out, state
-    fine = finite(v, log_gate)
+    fine = finite(v)
     if not reads_without_sync(v) or not bool(fine.all()):
         k = torch.where(fine[..., None], k, torch.nan)
     found = allocate(k, tau, state=state, mask=mask, impl=impl)
     if k.shape[1] == 1:
-        if begin is not None:
-            begin()
-        write_one(state, k, v, found, mode, value, log_gate)
+        write_one(state, k, v, found, value)
         return read_one(q, state, mode, value, scale, found).to(v.dtype), state
-    out = read(q, k, v, found, mode=mode, value=value, scale=scale, log_gate=log_gate, state=state)
-    if begin is not None:
-        begin()
-    return out, write_many(state, k, v, found, mode, value, log_gate, fine)
+    out = read(q, k, v, found, mode=mode, value=value, scale=scale, state=state)
+    return out, write_many(state, k, v, found, value, fine)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, state: SlotState, impl: Impl) -> bool:
     """Whether one kernel writes and reads: on CUDA, without gradients, for sizes that it has."""
     wanted = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    if impl == "torch" or wanted or torch.compiler.is_compiling() or not kernels.available(k):
+    if wanted or torch.compiler.is_compiling() or state.values.dtype != torch.float32:
         return False
-    from ..kernels.slot_decode import fits
-
-    return fits(v, state)
+    return kernels.chosen(impl, k, v)
 
 
 def read_one(
@@ -237,27 +189,26 @@ def read_one(
     state: SlotState,
     mode: Mode,
     value: Value,
-    scale: float | Tensor | None,
+    scale: float | None,
     allocation: Allocation,
 ) -> Tensor:
-    """Attention of one query per head and group over the slots (B, 1, H * G, C)."""
+    """Attention of one query for each head and group over the slots (B, 1, H * G, C)."""
     with torch.autocast(q.device.type, enabled=False):
         slots, used = _filled(state)
         if torch.is_grad_enabled() and q.requires_grad:
             slots = slots.clone()  # later steps write to the buffers, and the gradient needs these
-        weights = slots.weights
-        keys, values = slots.keys.to(weights.dtype), slots.values.to(weights.dtype)
+        wide = torch.promote_types(slots.values.dtype, torch.float32)
+        keys, values, counts = (x.to(wide) for x in slots[:3])
         scale = q.shape[-1] ** -0.5 if scale is None else scale
-        if isinstance(scale, Tensor):
-            scale = scale.reshape(-1, 1)
         B, H = used.shape[:2]
         query = (q[:, 0].to(keys.dtype) * scale).reshape(B, H, -1, q.shape[-1])
-        logits = query @ keys.mT + weights.log()[:, :, None]
+        logits = query @ keys.mT
+        if mode == "mass":
+            logits = logits + counts.log()[:, :, None]
         logits = logits.masked_fill(~used[:, :, None], -inf)
         share = logits.softmax(-1)
         if value == "mean":
-            size = weights if mode == "mass" else slots.counts.to(weights.dtype)
-            share = share / positive(size)[:, :, None]
+            share = share / counts.clamp(min=1)[:, :, None]
         share = torch.where(used[:, :, None], share, 0)
         out = share @ torch.where(used[..., None], values, 0)
         blind = (allocation.assign < 0).transpose(1, 2)[..., None] | (logits == -inf).all(-1, True)
@@ -268,5 +219,5 @@ def _filled(state: SlotState) -> tuple[SlotState, Tensor]:
     """The slots to look at, and which of them are filled; on the CPU the empty ones are cut off."""
     if state.keys.is_cpu and not torch.compiler.is_compiling():
         most = max(1, int(state.n_slots.max()))
-        state = SlotState._make((*(x[:, :, :most] for x in state[:4]), *state[4:]))
+        state = SlotState._make((*(x[:, :, :most] for x in state[:3]), *state[3:]))
     return state, state.used

@@ -236,8 +236,6 @@ def _check_state(state: Tensor, *shape: int) -> None:
 class Mamba2State(State):
     """Fixed in size: the last inputs of the convolution, and a matrix for each head."""
 
-    writes = 0  # nothing is written in place
-
     past: Tensor  # (B, T - 1, I + 2 N)
     memory: Tensor  # (B, H, P, N), 32 bits
 
@@ -324,8 +322,6 @@ class Mamba2(Mixer[Mamba2State]):
 @dataclass(repr=False)
 class DiagonalState(State):
     """Fixed in size: N complex numbers for each channel."""
-
-    writes = 0  # nothing is written in place
 
     memory: Tensor  # (B, E, N), complex
 
