@@ -38,20 +38,20 @@ Parse = tuple[Sequence[Hashable], Sequence[str]]  # group and template text of e
 Groups = list[tuple[int, int]]  # for each line a number of words, and the id of its slot
 
 WILDCARD = "<*>"
-TAU, FEW, RARE = 0.3, 4, 10.0  # the defaults of our parser
+TAU, FEW = 0.3, 4  # the defaults of our parser
 GOOD_TAU, PAPER_TAU = 0.3, 0.69  # of the baseline: a good one, and that of the paper's numbers
 
 
 # Our parser
 
 
-def parse(lines: Sequence[str], tau: float = TAU, few: int = FEW, rare: float = RARE) -> Parse:
+def parse(lines: Sequence[str], tau: float = TAU, few: int = FEW) -> Parse:
     """The parse of our `LogParser`, after the last line.
 
     >>> parse(["open a1", "open b2", "shut"])
     ([0, 0, 1], ['open <*>', 'open <*>', 'shut'])
     """
-    parser = LogParser(Concentration.fixed(tau), min_distinct_values=few + 1, subsume_ratio=rare)
+    parser = LogParser(Concentration.fixed(tau), min_distinct_values=few + 1)
     ids = parser.add_many(lines).tolist()
     texts: dict[int | None, str] = {row.id: row.template for row in parser.templates()}
     current = {number: parser.resolve(number) for number in set(ids)}
@@ -246,7 +246,7 @@ PARSERS = (
     Method(
         "ours",
         "LogParser (ours)",
-        f"tau {TAU}, few {FEW}, rare {RARE:g}",
+        f"tau {TAU}, few {FEW}",
         parse,
         role="cache",
     ),

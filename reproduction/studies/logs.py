@@ -29,7 +29,6 @@ from .log_parsers import (
     INSTALL_DRAIN3,
     PAPER_TAU,
     PARSERS,
-    RARE,
     SIMILARITIES,
     TAU,
     Parse,
@@ -55,8 +54,8 @@ RULES = {
 }
 TAUS = (0.3, 0.45, 0.55, 0.62, PAPER_TAU, 0.76)
 PAPER_LOGS = ("HDFS", "BGL")  # the logs that the paper names
-# The parser's numbers (tau, few, rare), and in how many orders all of them are tried.
-GRID = tuple(product((0.2, TAU, 0.5), (2, FEW, 6), (5.0, RARE, 20.0)))
+# The parser's numbers (tau and few), and in how many orders all of them are tried.
+GRID = tuple(product((0.2, TAU, 0.5), (2, 3, FEW, 5, 6)))
 GRID_ORDERS = 2
 SHARDS = (2, 4, 16)
 MAX_SPLITS = 20_000  # all splits of up to 16 systems; a random part of those of more
@@ -157,9 +156,9 @@ def missing_package(parser: Method) -> str:
     return "drain3" if parser.name.startswith("drain3") and not log_parsers.has_drain3() else ""
 
 
-def parser_groups(lines: Sequence[str], tau: float, few: int, rare: float) -> Sequence[Hashable]:
+def parser_groups(lines: Sequence[str], tau: float, few: int) -> Sequence[Hashable]:
     """The groups of our parser, without template texts."""
-    return log_parsers.parse(lines, tau, few, rare)[0]
+    return log_parsers.parse(lines, tau, few)[0]
 
 
 def evaluate(log: Log, order: Sequence[int], parse: Callable[[Sequence[str]], Parse]) -> Scores:
@@ -307,7 +306,7 @@ def two_fold_rows(scored: Scored, names: Sequence[str]) -> Iterator[Row]:
     grids = np.array(
         [[values(scored, f"grid {numbers}", name, "ga") for name in names] for numbers in GRID]
     )  # settings, systems, orders
-    default = GRID.index((TAU, FEW, RARE))
+    default = GRID.index((TAU, FEW))
     found = {}
     if len(names) > 1:
         held_out = [two_fold_check(grid) for grid in np.moveaxis(grids, 2, 0)]
@@ -324,7 +323,7 @@ def two_fold_rows(scored: Scored, names: Sequence[str]) -> Iterator[Row]:
             name,
             label,
             {"GA": Measure.of([*map(float, scores)])},
-            "tau, few and rare; all rules kept" if chosen else "",
+            "tau and few; all rules kept" if chosen else "",
             "cache" if chosen else "added",
             "left_out",
         )

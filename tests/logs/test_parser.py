@@ -6,7 +6,6 @@ import random
 import sys
 from contextlib import suppress
 from functools import partial
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -50,7 +49,7 @@ def counts(parser):
                 "Deleting block blk_1 file /mnt/hadoop/dfs/data/current/subdir0/blk_1",
             ],
             {
-                "Receiving block <*> src: /<*>:<*> dest: /<*>:<*>": 2,
+                "Receiving block <*> src: /<*> dest: /<*>": 2,
                 "Deleting block <*> file <*>": 1,
             },
         ),
@@ -65,13 +64,6 @@ def counts(parser):
         (  # lists and sizes of any length
             ["ask 10.0.0.1 to delete blk_1", "ask 10.0.0.2 to delete blk_1 blk_2 blk_3"],
             {"ask <*> to delete <*>": 2},
-        ),
-        (  # a value of several words, in one line of many
-            [
-                *(f"host{n}.com:80 error: no route to host" for n in range(20)),
-                "wpad:80 error: no route to host",
-            ],
-            {"<*> error: no route to host": 21},
         ),
         (  # the same words after the last value are another template
             [*["failure; rhost=10.0.0.1"] * 20, "failure; rhost=10.0.0.1 user=root"],
@@ -107,12 +99,9 @@ def test_a_change_of_the_text_is_reported_once():
     assert parser.add("open port ssh2").template == "open port ssh2"
     match = parser.add("open port ssh1")
     assert (match.changed, match.opened, match.template) == (True, False, "open port <*>")
-    for line in LOGINS:
-        parser.add(line)
-    parser.templates()
-    first, second = (parser.add(LOGINS[0]) for _ in range(2))
-    assert (first.changed, first.template) == (True, "the user <*> logged in")
-    assert not second.changed
+    matches = [parser.add(line) for line in LOGINS]
+    assert [match.changed for match in matches] == [n == 4 for n in range(7)]
+    assert matches[4].template == "the user <*> logged in"
 
 
 @pytest.mark.parametrize(
@@ -120,12 +109,11 @@ def test_a_change_of_the_text_is_reported_once():
     [
         (
             "at Fri Jun 17 07:07:00 2005 for user root: [1, 2] from /10.0.0.1:80 took 5 ms (ssh2)",
-            "at <*> for user <*>: [<*>, <*>] from /<*>:<*> took <*> ms (ssh2)",
-            ("Fri Jun 17 07:07:00 2005", "root", "1", "2", "10.0.0.1", "80", "5"),
+            "at <*> for user <*>: [<*>, <*>] from /<*> took <*> ms (ssh2)",
+            ("Fri Jun 17 07:07:00 2005", "root", "1", "2", "10.0.0.1:80", "5"),
         ),
-        ("start 130:a.b.c:zone/u0a11", "start <*>:<*>:zone/<*>", ("130", "a.b.c", "u0a11")),
-        ("error on Inter-1T00:00:2:0", "error on Inter-<*>", ("1T00:00:2:0",)),
-        ("log to org.slf4j.Door by 7", "log to org.<*> by <*>", ("slf4j.Door", "7")),
+        ("start 130:a.b.c now", "start <*>:<*> now", ("130", "a.b.c")),
+        ("log to org.slf4j.Door by 7", "log to <*> by <*>", ("org.slf4j.Door", "7")),
         ("\x1b[31mdisk 5 failed\x1b[0m", "disk <*> failed", ("5",)),
         ("user <*> on 7", "user <*> on <*>", ("<*>", "7")),
     ],
@@ -144,8 +132,7 @@ def test_templates_know_their_first_and_last_line():
 def test_an_id_stays_good_when_its_template_becomes_part_of_another():
     parser = LogParser()
     ids = [parser.add(line).id for line in LOGINS]
-    assert ids == list(range(7))
-    parser.templates()
+    assert ids == [0, 1, 2, 3, 0, 0, 0]
     assert {parser.resolve(number) for number in ids} == {0}
     assert parser.add("the user zoe logged in").id == 0
     assert parser.resolve(99) is None
@@ -209,10 +196,10 @@ def test_the_answer_has_the_fields_of_drain3():
 
 def test_a_seed_is_known_before_its_first_line():
     parser = LogParser()
-    assert parser.seed(["user <*> is <*>", "user <*> is away"]) == [0, 1]
+    assert parser.seed(["user <*> is <*>", "door <*> is shut"]) == [0, 1]
     assert [row.count for row in parser.templates()] == [0, 0]
     assert parser.add("user ann is in").id == 0
-    assert parser.add("user ann is away").id == 1
+    assert parser.add("door back is shut").id == 1
     assert parser.add("user 7 is 8").id == 0
     assert [row.count for row in parser.templates()] == [2, 1]
 
@@ -244,7 +231,7 @@ def test_a_parser_prints_in_a_line():
     [
         (lambda: LogParser(Concentration.fixed(1.5)), ValueError, "tau"),
         (lambda: LogParser(min_distinct_values=1), ValueError, "min_distinct_values"),
-        (lambda: LogParser(subsume_ratio=float("nan")), ValueError, "subsume_ratio"),
+        (lambda: LogParser(min_distinct_values=float("nan")), ValueError, "min_distinct_values"),
         (lambda: LogParser(max_line=0), ValueError, "max_line"),
         (lambda: LogParser().add(7), TypeError, "got int"),
         (lambda: LogParser().add_many("a line"), TypeError, "in a list"),
@@ -339,60 +326,45 @@ def test_marks_of_messages_are_not_visible():
     assert MESSAGE_WORD not in match.template + row.template + "".join(row.examples)
 
 
-# The cache of lines changes no answer
+# The caches of lines change no answer
 
 UNSEEN = st.text("abcdegEFklmnopqrst", min_size=3, max_size=6)
-CONTEXT = ("user", "from", "invalid", "Monday", "June", "bytes", "hours", "Decoy", "null", "EDST",
-           "cafe", module.BLANK)  # fmt: skip
 LINE_FORMS = (
     "open {} now", "state={} at 12", "for user {} from 10.0.0.1", "[{}] took 5 {}", "{}: done",
-    "{}:443 up", 'said "{} {}"', "{} 3, 2024 10:00", "{}, {}; ({}).", "invalid {} user {}", "{}=on",
-    "set {} user to {}", "ran 5 {} of {}", "on {} 3, 2024 Jan ok", "at Jan 3 10:00:00 {} {}",
-    'said "{} {} {}" at 3', "for user  {} ok", "for user\t{} ok", "peer fade:{}:443 up",
-    "open {0} {0} {1}", "msg={} at 3", "level=info event={} door={}",
+    "{}:443 up", 'said "{} {}"', "{}, {}; ({}).", "invalid {} user {}", "set {} user to {}",
+    "open {0} {0} {1}", "msg={} at 3", "level=info event={} door={}", "the door is {}", "at: {} {}",
 )  # fmt: skip
-ANY_WORD = UNSEEN | st.sampled_from(CONTEXT)
-LINES = st.lists(
-    st.tuples(st.sampled_from(LINE_FORMS), ANY_WORD, ANY_WORD, ANY_WORD), max_size=300
-).map(lambda rows: [form.format(*words) for form, *words in rows])
+LINES = st.lists(st.tuples(st.sampled_from(LINE_FORMS), UNSEEN, UNSEEN, UNSEEN), max_size=200).map(
+    lambda rows: [form.format(*words) for form, *words in rows]
+)
 POLICIES = [Concentration.fixed(0.3), Concentration.fixed(0.3, budget=12)]
 
 
-def answers(lines, policy, blank=True):
+def answers(lines, policy, cached):
     """Every answer of a parser, and its templates at the end."""
     with pytest.MonkeyPatch.context() as changes:
-        if not blank:
-            changes.setattr(module, "blank_unseen", lambda *_: None)
+        changes.setattr(module, "MAX_LENGTH", cached)
         changes.setattr(templates, "MAX_VARIANTS", 6)
         parser = LogParser(policy)
         rows = [parser.add(line) for line in lines]
         found = [(m.id, m.template, m.parameters, m.novelty, m.opened, m.changed) for m in rows]
-        return found, parser.templates()
+        return found, [(row.template, row.count) for row in parser.templates()]
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=["free", "budget"])
 @given(lines=LINES)
-def test_blanked_lines_change_no_answer(policy, lines):
-    assert answers(lines, policy) == answers(lines, policy, blank=False)
+def test_cached_lines_change_no_answer(policy, lines):
+    assert answers(lines * 2, policy, 1000) == answers(lines * 2, policy, 0)
 
 
-@pytest.mark.parametrize("form", LINE_FORMS)
-def test_words_that_change_their_context_are_not_blanked(form, seed):
-    draw = random.Random(seed)
-
-    def words(share):
-        unseen = ("".join(draw.choices("klmnopqrst", k=6)) for _ in range(3))
-        return [draw.choice(CONTEXT) if draw.random() < share else word for word in unseen]
-
-    lines = [form.format(*words(0.0 if n < 60 else 0.3)) for n in range(300)]
-    assert answers(lines, POLICIES[0]) == answers(lines, POLICIES[0], blank=False)
-
-
-def test_lines_with_unseen_words_are_not_tokenized():
-    letters = "abcdefghij"
-    parser = parsed(f"cannot open kx{a}{b}q now" for a in letters for b in letters)
-    with patch.object(module.Tokenizer, "read", lambda _, text: pytest.fail(text)):
-        assert parser.add("cannot open zzyxw now").id == 0
+def test_what_is_said_of_a_line_is_what_templates_say():
+    parser = LogParser()
+    for name in NAMES:
+        line = f"the user {name} logged in"
+        match = parser.add(line)
+        texts = {row.id: row.template for row in parser.templates()}
+        assert parser.match(line).id == match.id
+        assert texts[match.id] == match.template == parser.match(line).template
 
 
 # Budget
@@ -464,8 +436,8 @@ def after_eviction():
 def test_lines_of_an_evicted_template_share_an_id_again():
     parser = after_eviction()
     again = [parser.add(f"the user {word} logged in") for word in WORDS[30:36]]
-    assert [match.opened for match in again] == [True, *[False] * 5]
-    assert len({match.id for match in again}) == 1
+    assert [match.opened for match in again] == [True] * 4 + [False] * 2
+    assert len({parser.resolve(match.id) for match in again}) == 1
 
 
 @pytest.mark.parametrize("ask", [False, True])
@@ -504,7 +476,7 @@ SAVED = [f"{line} 3 times" for line in LOGINS[:5]] + ["odd \udc80 \0 line", "", 
 @pytest.fixture
 def path(tmp_path):
     policy = Concentration.surprise(0.3, base=20)
-    parser = LogParser(policy, min_distinct_values=4, subsume_ratio=7, max_line=99)
+    parser = LogParser(policy, min_distinct_values=4, max_line=99)
     parser.seed(["shut <*>"])
     parser.add_many(SAVED)
     parser.save(tmp_path / "logs")
@@ -514,24 +486,13 @@ def path(tmp_path):
 def test_a_loaded_parser_is_the_saved_one(path, tmp_path):
     parser = LogParser.load(path)
     assert (parser.seen, parser.min_distinct_values) == (8, 4)
-    assert (parser.subsume_ratio, parser.max_line) == (7, 99)
+    assert parser.max_line == 99
     parser.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
     assert [row.count for row in parser.templates()] == [0, 5, 1, 1, 1]
     first = parser.templates()[1].id
-    assert {parser.resolve(number) for number in range(first, first + 5)} == {first}
-    assert parser.add("something new").id == parser.match("something new").id == 9
-
-
-def test_a_subsumed_template_stays_subsumed(tmp_path):
-    parser = parsed(["open 7 failed"] * 20 + ["open my 7 failed"])
-    assert [row.count for row in parser.templates()] == [21]
-    parser.save(tmp_path / "state")
-    loaded = LogParser.load(tmp_path / "state")
-    assert loaded.match("open my 8 failed").id == parser.match("open 8 failed").id == 0
-    one, two = (one.add_log_message("open 9 failed") for one in (parser, loaded))
-    assert one == two
-    assert one["cluster_size"] == 22
+    assert {parser.resolve(number) for number in range(first, first + 4)} == {first}
+    assert parser.add("something new").id == parser.match("something new").id == 8
 
 
 def test_an_empty_parser_can_be_saved(tmp_path):
@@ -545,9 +506,9 @@ def damaged(texts):
     yield {}
     yield []
     yield texts | {"variants": 3}
-    yield texts | {"parents": [[one, two], [two, one]]}
+    yield texts | {"templates": [[one, [two], None], *texts["templates"][1:]]}
     yield texts | {"templates": texts["templates"][1:]}
-    yield texts | {"homes": [[one, 0]] * len(texts["homes"])}
+    yield texts | {"variants": [[*row[:-1], 99] for row in texts["variants"]]}
 
 
 @pytest.mark.parametrize("number", range(6))
@@ -592,7 +553,6 @@ UPDATES = {
     "add_many": lambda parser, _: parser.add_many(OTHERS),
     "seed": lambda parser, _: parser.seed(["the user <*> logged in"]),
     "absorb": lambda parser, other: parser.absorb(other),
-    "templates": lambda parser, _: parser.templates(),
 }
 
 

@@ -1,284 +1,148 @@
-"""Patterns, groups of keys and subsumed templates."""
-
-from itertools import product
+"""Which lines share a template: tables of invented lines, and the tree of keys."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distinctkv.logs.patterns import (
-    FEW_KEYS,
-    MAX_COMPARED,
-    MAX_TOKENS,
-    NearestKeys,
-    PatternIndex,
-    common_of_pairs,
-    find_patterns,
-    find_subsumed,
-    group_keys,
-    link_keys,
-    novelty,
-)
-from distinctkv.logs.tokenizer import WILD
+from distinctkv.logs import LogParser
+from distinctkv.logs.patterns import KeyTree
+from distinctkv.logs.rendering import REST
+from distinctkv.logs.tokenizer import WILD, is_word
 
-NAMES = tuple(f"n{letter}" for letter in "abcdefghijklmnopqrst")
+NAMES = ("ann", "bob", "cas", "dee", "eve", "fay", "gus", "hal", "ida", "joe")
 
 
-def opened(template, values, tau=0.3):
-    keys = [tuple(template.format(value).split()) for value in values]
-    return {" ".join(pattern) for pattern in find_patterns(keys, tau, 5)}
+def texts(lines):
+    parser = LogParser()
+    parser.add_many(lines)
+    return {row.template for row in parser.templates()}
 
 
-def test_many_values_are_a_parameter():
-    assert opened("the user {} logged in", NAMES[:5]) == {"the user <*> logged in"}
+ONE = {  # lines of one template, and its text
+    "a repr of any kind": (
+        ["calling <function open at 0x7f1>", "calling <bound method Door.open of <Door 'a'>>"],
+        "calling <*>",
+    ),
+    "keys within braces are not text": (
+        ["params: {'door': 'a'}", "params: {'gate': [1, 2], 'open': None}"],
+        "params: <*>",
+    ),
+    "a call as a value": (
+        ["worker done Fetch(day=3)", "worker done Clean(day=3, level=2)"],
+        "worker done <*>",
+    ),
+    "lists of any length": (
+        ["found [1]", "found ['a', 'b', 'c']", "found []"],
+        "found <*>",
+    ),
+    "bytes in quotes": (["read line: b'QUIT\\r\\n'", "read line: b''"], "read line: <*>"),
+    "nothing where others have a value": (["marker: 7", "marker: None", "marker:"], "marker:<*>"),
+    "names once there are five": (
+        [f"the user-agent of {name} changed" for name in NAMES[:5]],
+        "the user-agent of <*> changed",
+    ),
+    "three after a colon": (
+        [f"state of the door: {state}" for state in ("open", "shut", "broken")],
+        "state of the door: <*>",
+    ),
+    "three states after is": (
+        [f"= door is {state}" for state in ("OPENING", "OPEN", "SHUT")],
+        "= door is <*>",
+    ),
+    "three names in capitals": (
+        [f"task 7 has status {state}" for state in ("PENDING", "DONE", "FAILED")],
+        "task <*> has status <*>",
+    ),
+    "any text after a phrase and a colon": (
+        [
+            "on statement: jump 7",
+            "on statement: del x y",
+            "on statement: branch a, 7, 8",
+            "on statement: return of x",
+            "on statement: x = call y",
+            "on statement: set x to y",
+            "on statement: goto end",
+        ],
+        "on statement: <*>",
+    ),
+    "a query is part of the path": (
+        ["GET /door HTTP/1.1 200", "GET /door?all=True&since=2024-01 HTTP/1.1 404"],
+        "GET <*> HTTP/<*> <*>",
+    ),
+    "two places with many names each": (
+        [f"player {a} entered zone {b} again today" for a, b in zip(NAMES, NAMES[::-1], strict=True)],
+        "player <*> entered zone <*> again today",
+    ),
+    "an exception and its message": (
+        ["could not save the door: DoorError: it is open", "could not save the door: OSError()"],
+        "could not save the door: <*>",
+    ),
+}  # fmt: skip
 
 
-def test_few_values_are_constant_text():
-    assert opened("the user {} logged in", NAMES[:4]) == set()
+@pytest.mark.parametrize("name", ONE)
+def test_these_lines_share_a_template(name):
+    lines, text = ONE[name]
+    assert texts(lines) == {text}
 
 
-def test_a_value_is_a_parameter_where_another_is_known_to_be_one():
-    assert opened("the user {} logged in", ["ann", "<*>"]) == {"the user <*> logged in"}
-
-
-def test_keys_that_differ_too_much_are_not_alike():
-    assert opened("user {} in", NAMES[:8]) == set()
-
-
-def test_short_keys_need_more_values():
-    assert opened("removing {}", NAMES[:8]) == set()
-    assert opened("removing {}", NAMES[:9]) == {"removing <*>"}
-    assert opened("{} started", NAMES[:9]) == {"<*> started"}
-    assert opened("removing {}", ["ann", "<*>"]) == {"removing <*>"}
-
-
-def test_a_single_word_is_never_a_parameter():
-    assert opened("{}", NAMES) == set()
-
-
-def test_two_words_may_change_at_once():
-    lines = [
-        f"the user {a} logged in from host {b} again"
-        for a, b in zip(NAMES, NAMES[::-1], strict=False)
-    ]
-    assert opened("{}", lines) == {"the user <*> logged in from host <*> again"}
-
-
-@pytest.mark.parametrize(("n_names", "pattern"), [(8, set()), (9, {"a <*> b <*>"})])
-def test_keys_may_differ_twice_as_much_on_twice_the_evidence(n_names, pattern):
-    lines = [f"a {a} b {b}" for a, b in zip(NAMES[:n_names], NAMES[::-1], strict=False)]
-    assert opened("{}", lines) == pattern
-
-
-def test_both_words_must_take_many_values():
-    lines = [f"the user {name} logged {verb} on this host" for name in NAMES for verb in "xy"]
-    assert opened("{}", lines) == {
-        "the user <*> logged x on this host",
-        "the user <*> logged y on this host",
-    }
-
-
-def test_no_tolerance_no_patterns():
-    assert opened("the user {} logged in", NAMES, tau=0.0) == set()
-
-
-def test_in_keys_that_are_very_long_one_word_may_change():
-    rest = "word " * MAX_TOKENS
-    assert opened(rest + "{}", NAMES) == {rest + "<*>"}
-    assert opened(rest + "{0} {0}", NAMES) == set()
-
-
-@pytest.mark.parametrize("n_keys", [2, 8, 9, 40])
-def test_few_and_many_keys_are_compared_alike(n_keys):
-    keys = [tuple(f"a b{i} c d{i} e f g".split()) for i in range(n_keys)]
-    assert common_of_pairs(keys, 0.3) == {("a", "<*>", "c", "<*>", "e", "f", "g")}
-
-
-def test_novelty_is_the_part_of_constants_that_differ():
-    assert novelty(("a", "b", "c"), ("a", "b", "<*>")) == 0
-    assert novelty(("a", "x", "c"), ("a", "b", "<*>")) == 0.5
-    assert novelty(("a",), ("<*>",)) == 1
-
-
-def test_of_very_many_like_keys_only_some_are_compared():
-    keys = [("warn", f"x{n}", f"y{n}", "lost") for n in range(20)]
-    assert ("warn", "<*>", "<*>", "lost") in find_patterns(keys, tau=0.3, min_values=5)
-    others = [("warn", f"a{n}", f"b{n}", f"c{n}") for n in range(MAX_COMPARED)]
-    assert find_patterns([*keys, *others], tau=0.3, min_values=5) == set()
-
-
-def switches(n_places, values=("on", "off")):
-    words = [f"w{place} {{}}" for place in range(n_places)]
-    return [" ".join(words).format(*row) for row in product(values, repeat=n_places)]
-
-
-@pytest.mark.parametrize("n_places", [3, 4, 6])
-def test_switches_that_are_free_of_each_other_are_parameters(n_places):
-    whole = " ".join(f"w{place} <*>" for place in range(n_places))
-    assert whole in opened("{}", switches(n_places))
-
-
-def test_two_switches_are_text():
-    assert opened("{}", switches(2)) == set()
-
-
-def test_switches_that_go_together_are_text():
-    lines = [" ".join(f"w{place} {way}" for place in range(5)) for way in ("on", "off", "idle")]
-    assert opened("{}", lines) == set()
-
-
-def test_a_verb_beside_two_names_is_text():
-    lines = [f"player {a} {verb} zone {b} now" for a in NAMES for verb in "xy" for b in NAMES[:9]]
-    found = opened("{}", lines)
-    assert {f"player <*> {verb} zone <*> now" for verb in "xy"} < found
-    assert not any(pattern.split()[2] == "<*>" for pattern in found)
-
-
-def test_keys_may_differ_twice_as_much_where_names_and_states_are_free():
-    lines = [f"agent {name} is now {state}" for name in NAMES[:6] for state in "pqrstu"]
-    assert "agent <*> is now <*>" in opened("{}", lines)
-
-
-def keys_of(*lines):
-    return [tuple(line.split()) for line in lines]
-
-
-def test_patterns_that_share_a_key_make_one_group():
-    keys = keys_of("a b x", "a b c", "y b c", "p q r")
-    groups = link_keys(keys, keys_of("a b <*>", "<*> b c"))
-    assert [group.keys for group in groups] == [keys[:3], keys[3:]]
-
-
-def test_the_widest_pattern_comes_first():
-    index = PatternIndex(keys_of("a <*> c", "<*> <*> c", "a b <*>", "a <*> <*>"))
-    key = ("a", "b", "c")
-    assert index.matches(key) == keys_of("<*> <*> c", "a <*> <*>", "a <*> c", "a b <*>")
-    assert index.widest(key) == ("<*>", "<*>", "c")
-    assert index.widest(("x", "y", "z")) is None
-    assert PatternIndex(keys_of("a b")).matches(()) == []
-
-
-def test_keys_that_match_a_seed_are_in_no_other_group():
-    keys = keys_of(*(f"the user {name} logged in" for name in NAMES[:5]))
-    _, groups = group_keys(keys, keys[:1], 0.3, 4)
-    assert [len(group.keys) for group in groups] == [1, 4]
-
-
-def test_the_narrowest_seed_matches():
-    seeds = keys_of("open <*> <*>", "open door <*>")
-    patterns, _ = group_keys(seeds, seeds, 0.3, 5)
-    assert patterns.match(("open", "door", "now")) == ("open", "door", "<*>")
-
-
-keys = st.lists(st.sampled_from([WILD, "a", "b"]), max_size=7).map(tuple)
-
-
-def subsumes(short, longer, counts=(100, 1), **kept):
-    pair = tuple(short.split()), tuple(longer.split())
-    counted = dict(zip(pair, counts, strict=False))
-    return find_subsumed(counted, ratio=10, max_extra=4, **kept) == {pair[1]: pair[0]}
-
-
-@pytest.mark.parametrize(
-    ("often", "seldom"),
-    [
-        ("<*> error to connect", "my host <*> error to connect"),
-        ("open <*> failed at <*>", "open a b <*> failed at <*>"),
-        ("open <*> failed", "open <*> a b c d failed"),
+APART = {  # lines of which each is a template
+    "marks tell lines apart": ["> HTTP/1.1", "< HTTP/1.1"],
+    "a colon": ["stack x", "stack: x"],
+    "a prefix that all lines have": [
+        f"[conn=7, chan=3] {verb} {noun}" for verb in ("Sending", "Got") for noun in ("OK", "name")
     ],
-)
-def test_a_longer_value_in_a_rare_line_is_a_value(often, seldom):
-    assert subsumes(often, seldom)
-
-
-@pytest.mark.parametrize(
-    ("often", "seldom"),
-    [
-        ("failure from <*>", "failure from <*> user root"),  # text after the last value
-        ("open the file", "open all the file"),  # no value there
-        ("open <*> failed", "open <*> a b c d e failed"),  # too many words
-        ("open <*> failed", "shut <*> a failed"),  # other constants
+    "outcomes": ["login ok", "login failed", "login=5"],
+    "two states": [f"link of eth0 is {state}" for state in ("up", "down")],
+    "the class of an exception at the start": [
+        "ERROR java.io.IOException: boom",
+        "ERROR java.lang.NullPointerException: boom",
+        "Caused by: java.io.IOException: boom",
     ],
+    "methods of a request": [
+        f'10.0.0.1 "{verb} /a/b HTTP/1.1" 200' for verb in ("GET", "POST", "PUT", "DELETE")
+    ],
+    "messages in JSON": [
+        f'{{"ts": 17, "level": "info", "msg": "{message}", "door": 7}}'
+        for message in ("opened", "shut", "it is late", "saved", "started", "stopped", "ready", "x")
+    ],
+    "messages after the name of a component": [
+        *("store: opened the door", "store: saved all keys", "store: no such file", "store: full"),
+        *("store: waiting for keys", "store: ready", "store: stopped by a user"),
+    ],
+    "other scripts": ["サーバーを起動しました", "接続を閉じました"],
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_each_of_these_lines_is_a_template(name):
+    assert len(texts(APART[name] * 3)) == len(APART[name])
+
+
+TOKENS = st.sampled_from(["a", "b", ":", WILD])
+KEYS = st.lists(TOKENS, min_size=1, max_size=5).map(tuple) | st.lists(TOKENS, max_size=3).map(
+    lambda tokens: ("a", *tokens, ":", REST)
 )
-def test_other_text_is_another_template(often, seldom):
-    assert not subsumes(often, seldom)
 
 
-def test_a_template_that_is_not_rare_stands_for_itself():
-    assert not subsumes("open <*> failed", "open a <*> failed", counts=(99, 10))
+def covers(one, other):
+    """The definition."""
+    if one == other or len(one) != len(other) or not any(map(is_word, one)):
+        return False
+    return all(a == b or (a == WILD and is_word(b)) for a, b in zip(one, other, strict=True))
 
 
-def test_a_template_that_was_given_stands_for_itself():
-    assert not subsumes(
-        "open <*> failed", "open a <*> failed", kept=[("open", "a", "<*>", "failed")]
-    )
-
-
-def test_the_last_in_a_row_takes_all():
-    rows = {("a", "<*>", "b"): 1000, ("a", "x", "<*>", "b"): 100, ("a", "x", "y", "<*>", "b"): 10}
-    assert set(find_subsumed(rows, 10, 4).values()) == {("a", "<*>", "b")}
-
-
-@pytest.mark.parametrize("counts", [(100, 1), (1, 100), (5, 5)])
-def test_values_side_by_side_are_one_however_many(counts):
-    assert subsumes("host <*> is down: <*>", "host <*> is down: <*> <*> <*>", counts)
-
-
-def embeds(template, key):
-    """Whether a key is a template with more words at wildcards other than its last token."""
-    if not template or not key:
-        return template == key
-    if template[0] == WILD and len(template) > 1:
-        return any(embeds(template[1:], key[n:]) for n in range(1, len(key) + 1))
-    return template[0] == key[0] and embeds(template[1:], key[1:])
-
-
-def squeezed(key):
-    return tuple(token for n, token in enumerate(key) if (token, *key[n - 1 : n]) != (WILD, WILD))
-
-
-@given(st.dictionaries(keys, st.sampled_from([1, 2, 15, 30, 400]), max_size=30))
-def test_of_all_that_fit_the_one_with_most_lines_stands_for_the_others(counts):
-    same = {
-        key: min((k for k in counts if squeezed(k) == squeezed(key)), key=size) for key in counts
-    }
-    totals = {one: sum(counts[key] for key in counts if same[key] == one) for one in same.values()}
-
-    def last(key):
-        wider = [
-            (totals[one], one)
-            for one in totals
-            if 0 < len(key) - len(one) <= 4 and WILD in one[:-1] and embeds(one, key)
-        ]
-        most, widest = max(wider, default=(0, key))
-        return last(widest) if WILD in key and most >= 10 * totals[key] else key
-
-    found = find_subsumed(counts, 10, 4)
-    assert {key: found.get(key, key) for key in counts} == {key: last(same[key]) for key in counts}
-
-
-def size(key):
-    return len(key), key
-
-
-def test_a_template_without_lines_is_not_its_own_stand_in():
-    assert find_subsumed({("a", "<*>", "b"): 0}, ratio=10, max_extra=4) == {}
-
-
-token = st.sampled_from(["<*>", *"abcd"])
-key = st.tuples(token, token, token, token)
-changes = st.lists(st.tuples(st.integers(0, 2 * FEW_KEYS), st.none() | key), max_size=150)
-
-
-@given(changes, key)
-def test_the_nearest_of_all_keys_is_found(changes, asked):
-    nearest, keys = NearestKeys(4), {}
-    for number, one in changes:
-        if one is not None:
-            nearest.put(number, one)
-            keys[number] = one
-        elif number in keys:
-            nearest.remove(number)
-            del keys[number]
-        expected = min((novelty(asked, one) for one in keys.values()), default=1.0)
-        assert asked in keys.values() or nearest.novelty(asked) == expected
+@given(st.sets(KEYS, max_size=12), st.data())
+def test_the_tree_finds_what_a_key_covers(keys, data):
+    tree = KeyTree()
+    for key in keys:
+        tree.add(key)
+    for key in data.draw(st.sets(st.sampled_from(sorted(keys)))) if keys else ():
+        tree.remove(key)
+        keys = keys - {key}
+    for key in keys:
+        above, below = set(tree.covering(key)), set(tree.covered(key))
+        assert above == {other for other in keys if key in tree.covered(other)}
+        assert below == {other for other in keys if key in tree.covering(other)}
+        fixed = {other for other in keys if REST not in other}
+        assert REST in key or above & fixed == {other for other in fixed if covers(other, key)}

@@ -38,7 +38,7 @@ CUT = 200  # characters of an example
 def command(
     before: str, after: str, everything: bool, as_json: bool, header: str, field: str | None
 ) -> None:
-    r"""Compare two logs: templates that are new in B, gone, or have changed in rate.
+    """Compare two logs: templates that are new in B, gone, or have changed in rate.
 
     A and B are files; one of them may be -, standard input. A row is listed if two parts of one
     log would hardly have it: a two-sided binomial test of the counts, given the lengths of the

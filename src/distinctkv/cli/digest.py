@@ -51,7 +51,7 @@ def command(
     header: str,
     field: str | None,
 ) -> None:
-    r"""Print a long log or output in few lines, for a reader or a language model.
+    """Print a long log or output in few lines, for a reader or a language model.
 
     Each template is printed once, in the order of their first lines, with its count, where and
     when it was seen, and an example. With --tokens or --lines as many templates as possible are

@@ -21,7 +21,7 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 @click.command("mcp", short_help="Digests of logs as tools for agents.")
 @click.argument("folders", metavar="FOLDER...", nargs=-1, required=True, type=FOLDER)
 def command(folders: tuple[Path, ...]) -> None:
-    r"""Serve digests of the logs below some folders to an agent, over standard input and output.
+    """Serve digests of the logs below some folders to an agent, over standard input and output.
 
     The tools are digest, new_since, diff and lines_of. No file outside the folders is read, and
     none is written. It needs the extra mcp.

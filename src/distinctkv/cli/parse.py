@@ -135,7 +135,7 @@ def command(
     gain: float | None,
     metrics: int | None,
 ) -> None:
-    r"""Find the templates of logs.
+    """Find the templates of logs.
 
     A template is what lines of one kind have in common. The input is plain text, JSON lines,
     logfmt or OTLP JSON lines, also compressed with gzip, bzip2, xz or zstd. The output is a table

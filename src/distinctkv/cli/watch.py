@@ -100,7 +100,7 @@ def command(
     gain: float | None,
     metrics: int | None,
 ) -> None:
-    r"""Show a log as it grows: new templates, frequent templates, rate.
+    """Show a log as it grows: new templates, frequent templates, rate.
 
     Follows a file through log rotation, or reads a pipe. If the output is not a terminal, prints
     what --alert prints. Ctrl-C ends it and saves the state.

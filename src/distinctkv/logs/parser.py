@@ -1,16 +1,15 @@
-"""The log parser: masked line -> tokens -> pattern index -> template -> match.
+"""The log parser: line -> masked line -> tokens -> variant -> template -> match.
 
 It is not the rule of `rule.py`. A variant is a slot, and novelty, budget, usage and temperature are
-those of the paper; but whether lines share a template is decided by patterns over sets of keys (see
-`patterns`), so that it does not depend on the order of the lines.
+those of the paper; but whether lines share a template is decided by patterns and by the evidence
+that opens them (see `patterns`), so that it does not depend on the order of the lines.
 """
 
 from __future__ import annotations
 
 import copy
 import os
-import re
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from heapq import heapify, heappop, heappush
 from math import log
@@ -22,35 +21,24 @@ from .. import snapshot
 from ..guard import UpdateGuard
 from ..policy import Concentration, check_real
 from ..slots import Ints
-from .rendering import align_text, parameters, reproduces
-from .templates import Lookup, Template, Templates, Variant
-from .tokenizer import (
-    CALENDAR,
-    CONTEXT_WORDS,
-    MESSAGE_FIELDS,
-    Key,
-    Line,
-    Tokenizer,
-    mask_id_prefixes,
-    mask_numbers,
-    strip_colours,
-)
+from .rendering import align
+from .templates import Template, Templates, Variant
+from .tokenizer import Line, clean, mask, tokenize
 
 KIND = "log parser"
 EXAMPLES = 3  # lines shown of a template
 MAX_LENGTH = 1000  # characters; longer lines are not cached, and examples are cut
-CACHED_LINES, CACHED_BLANKED = 1 << 15, 1 << 14
+CACHED_LINES, CACHED_MASKED = 1 << 14, 1 << 14
 SPARE = 64  # entries of evicted variants in the order of eviction, besides one per variant
-BLANK = "\ue003"  # a private character for an unseen word
 
 
 class LogParser:
     """Finds the templates of log lines as they come, with one setting for every system.
 
-    Lines that differ only in numbers, ids, hosts, paths, ... share a variant. Variants that differ
-    in at most a part ``tau`` of their words share a template if each of these positions takes
-    ``min_distinct_values`` different words. A template is counted with a shorter one that it fits
-    and that has ``subsume_ratio`` times its lines. Lines are cut to ``max_line`` characters.
+    Lines that differ only in what is a value by its form (numbers, paths, quoted text, structures
+    in brackets, ...) share a variant. Variants that differ in one word share a template if
+    ``min_distinct_values`` different words are seen there; fewer after a colon, more if that word
+    is more than a part ``tau`` of all. Lines are cut to ``max_line`` characters.
 
     An update that was interrupted (by KeyboardInterrupt, MemoryError, ...) leaves the parser
     unusable: it then refuses to save or to go on. Load the last snapshot.
@@ -70,7 +58,6 @@ class LogParser:
         concentration: Concentration | None = None,
         *,
         min_distinct_values: int = 5,
-        subsume_ratio: float = 10.0,
         max_line: int = 10_000,
     ) -> None:
         """Start empty; a budget in the concentration bounds the number of variants."""
@@ -82,37 +69,43 @@ class LogParser:
             )
         for name, number, least in (
             ("min_distinct_values", min_distinct_values, 2),
-            ("subsume_ratio", subsume_ratio, 1),
             ("max_line", max_line, 1),
         ):
             check_real(name, number)
             if number < least:
                 raise ValueError(f"{name} must be at least {least}, got {number}")
         self.min_distinct_values = int(min_distinct_values)
-        self.subsume_ratio, self.max_line = float(subsume_ratio), int(max_line)
+        self.max_line = int(max_line)
         self.seen = 0
         self.note: dict[str, Any] = {}  # JSON of the caller, saved with the parser
 
         self._guard = UpdateGuard("log parser")
-        self._templates = Templates(
-            self.concentration.tau, self.min_distinct_values, self.subsume_ratio
-        )
-        self._cache = LineCache(self.max_line, self._templates)
+        self._templates = Templates(self.concentration.tau, self.min_distinct_values)
+        self._cache = LineCache(self.max_line)
         self._budget = Budget(self.concentration, self._templates)
         self._bounded = self.concentration.bounded
 
     def add(self, line: str | bytes) -> LogMatch:
         """Take in one line; any text is a line, and bytes are read as UTF-8."""
-        text, masked, blanked, variant = self._cache.lookup(line)
+        variant = self._cache.find(line)
+        if variant is None:
+            return self._add_new(line)
         with self._guard:
+            return _report(self._count(variant), line)
+
+    def _add_new(self, line: str | bytes) -> LogMatch:
+        """Take in a line that is not cached."""
+        text, masked = self._cache.read(line)
+        with self._guard:
+            variant = self._cache.find_masked(text, masked)
             if variant is not None:
                 return _report(self._count(variant), text)
-            read = self._cache.tokenizer.read(masked)
-            found = self._templates.lookup(read.key)
-            before = None if found.template is None else found.template.root().text
+            read = tokenize(masked)
+            known = self._templates.find(read.key)
+            before = None if known is None or known.template is None else known.template.text
             next_id = self._templates.next_id
             novelty = 0.0 if before is not None else self._templates.novelty(read.key)
-            variant = self._insert(text, masked, blanked, read, found)
+            variant = self._insert(text, masked, read)
             match = _report(self._count(variant), text, before)
             match.novelty, match.opened = novelty, match.id >= next_id
             match.changed = match.changed and not match.opened
@@ -121,29 +114,37 @@ class LogParser:
     def add_many(self, lines: Iterable[str | bytes]) -> Ints:
         """Take in lines; the id of each after the last one, -1 if it was evicted by then."""
         rows = _rows(lines)
-        templates = []
+        find, templates = self._cache.find, []
         with self._guard:
             for line in rows:
-                text, masked, blanked, variant = self._cache.lookup(line)
+                variant = find(line)
                 if variant is None:
-                    read = self._cache.tokenizer.read(masked)
-                    found = self._templates.lookup(read.key)
-                    variant = self._insert(text, masked, blanked, read, found)
+                    text, masked = self._cache.read(line)
+                    variant = self._cache.find_masked(text, masked)
+                    if variant is None:
+                        variant = self._insert(text, masked, tokenize(masked))
                 templates.append(self._count(variant).template)
-            roots = (template and template.root() for template in templates)
-            return np.array([root.id if root and root.variants else -1 for root in roots], np.int64)
+            ids: dict[Template | None, int] = {None: -1}
+            for template in set(templates):
+                if template is not None:
+                    root = template.root()
+                    ids[template] = root.id if root.variants else -1
+            return np.array([ids[template] for template in templates], np.int64)
 
     def match(self, line: str | bytes) -> LogMatch | None:
         """The template that a line belongs to, or None; nothing changes."""
         self._guard.check()
-        text, read = self._cache.read(line)
-        template = self._templates.lookup(read.key).template
-        return None if template is None else LogMatch(template.variants[0], text)
+        text, masked = self._cache.text(line)
+        variant = self._templates.find(tokenize(masked).key)
+        return (
+            None
+            if variant is None or variant.template is None
+            else LogMatch(variant.template, text)
+        )
 
     def templates(self) -> list[LogTemplate]:
         """All templates, oldest first."""
-        with self._guard:
-            self._templates.settle()
+        self._guard.check()
         rows = map(LogTemplate.of, self._templates)
         return sorted(rows, key=lambda row: (row.first_seen, row.id))
 
@@ -152,23 +153,27 @@ class LogParser:
         return self._templates.resolve(number)
 
     def seed(self, templates: Iterable[str]) -> list[int]:
-        """Add templates before their first line, and never evict them; their ids."""
-        read = [self._cache.read(template) for template in _rows(templates)]
+        """Add templates before their first line, and never evict them; their ids.
+
+        A template that another one covers becomes part of it.
+        """
+        read = [self._cache.text(template) for template in _rows(templates)]
         with self._guard:
-            for text, line in read:
-                seed = Variant.of(line, text[:MAX_LENGTH], self.seen, seeded=True)
-                self._templates.merge(seed)
-            self._templates.regroup()
+            seeds = []
+            for text, masked in read:
+                line = tokenize(masked)
+                seeds.append(
+                    self._templates.insert(line, text[:MAX_LENGTH], self.seen, seeded=True)
+                )
             self._budget.rebuild()
-        return [self._id(line.key) for _, line in read]
+        return [_id(seed) for seed in seeds]
 
     def absorb(self, other: LogParser) -> dict[int, int]:
         """Merge another parser into this one; the id here of each of its ids.
 
         The result is that of one parser that saw the lines of this one and then those of the other.
-        Exceptions: a template with more than 64 variants counts new values without keeping them, a
-        budget evicts variants, and of very many similar keys only some are compared (see
-        `patterns`).
+        Exceptions: a pattern that covers more than 64 variants counts new values without keeping
+        them, and a budget evicts variants.
         """
         if other is self:
             raise ValueError("a parser cannot absorb itself; to count lines twice, load it twice")
@@ -176,19 +181,19 @@ class LogParser:
         ours, theirs = self._setting(with_decay), other._setting(with_decay)
         if ours != theirs:
             raise ValueError(f"parsers must have the same setting, got {ours} and {theirs}")
-        with self._guard, other._guard:
-            other._templates.settle()
-            first = {template.id: template.variants[0].key for template in other._templates}
-            for variant in list(other._templates.variants.values()):
-                self._templates.merge(self._budget.adopt(variant, other._budget, self.seen))
+        other._guard.check()
+        with self._guard:
+            first = {one.id: one.held[0].key for one in other._templates}
+            for variant in [*other._templates.variants.values()]:
+                copied = self._budget.adopt(variant, other._budget, self.seen)
+                self._templates.merge(copied)
             self._budget.merge(other._budget, self.seen, other.seen)
             self.seen += other.seen
             self._cache.absorb(other._cache)
-            self._templates.regroup()
             self._budget.rebuild()
             self._budget.evict(self.seen)
-            self._templates.settle()
-        ids = {number: self._id(key) for number, key in first.items()}
+        found = {number: self._templates.find(key) for number, key in first.items()}
+        ids = {number: -1 if one is None else _id(one) for number, one in found.items()}
         return {number: here for number, here in ids.items() if here >= 0}
 
     def add_log_message(self, line: str | bytes) -> dict[str, Any]:
@@ -210,7 +215,6 @@ class LogParser:
             "concentration": asdict(self.concentration),
             "setting": {
                 "min_distinct_values": self.min_distinct_values,
-                "subsume_ratio": self.subsume_ratio,
                 "max_line": self.max_line,
             },
             "counters": [self.seen, self.truncated],
@@ -269,7 +273,7 @@ class LogParser:
     @property
     def n_variants(self) -> int:
         """Variants held now: what the budget bounds."""
-        return len(self._templates.variants)
+        return self._templates.n_held
 
     @property
     def truncated(self) -> int:
@@ -285,19 +289,12 @@ class LogParser:
         setting = {
             "tau": self.concentration.tau,
             "min_distinct_values": self.min_distinct_values,
-            "subsume_ratio": self.subsume_ratio,
         }
         return setting | ({"decay": self.concentration.decay} if with_decay else {})
 
-    def _id(self, key: Key) -> int:
-        template = self._templates.lookup(key).template
-        return -1 if template is None else template.root().id
-
-    def _insert(
-        self, text: str, masked: str, blanked: str | None, line: Line, found: Lookup
-    ) -> Variant:
-        variant = self._templates.insert(line, found, text[:MAX_LENGTH], self.seen)
-        self._cache.store(masked, blanked, variant, existed=found.variant is variant)
+    def _insert(self, text: str, masked: str, line: Line) -> Variant:
+        variant = self._templates.insert(line, text[:MAX_LENGTH], self.seen)
+        self._cache.store(text, masked, variant)
         return variant
 
     def _count(self, variant: Variant) -> Variant:
@@ -318,29 +315,24 @@ class LogMatch:
     known template, 1 if no template has as many words.
     """
 
-    __slots__ = ("_line", "_rendering", "changed", "id", "novelty", "opened", "template")
+    __slots__ = ("_line", "changed", "id", "novelty", "opened", "template")
 
-    def __init__(self, variant: Variant, line: str) -> None:
-        own = variant.template
-        assert own is not None
-        template = own if own.parent is None else own.root()
+    def __init__(self, template: Template, line: str | bytes) -> None:
         self.id, self.template = template.id, template.text
         self.novelty, self.opened, self.changed = 0.0, False, False
-        self._line, self._rendering = line, own.rendering
+        self._line = line
 
     @property
     def parameters(self) -> tuple[str, ...]:
         """The values in the line, in the order of the wildcards of the template.
 
-        A line that only `match` has seen may have more of them than the template shows.
+        The template with these values is the line, without colours of a terminal. The values are
+        those of the whole line if that does not fit: only `match` has seen it.
         """
-        line = strip_colours(self._line)
-        found = parameters(self._rendering, Tokenizer().read(line))
-        if reproduces(self.template, found, line):
-            return found
-        # A line with its numbers may be tokenized in another way than the masked line was.
-        fitting = align_text(self.template, " ".join(line.split()))
-        return found if fitting is None else fitting
+        line = self._line if isinstance(self._line, str) else _decode(self._line)
+        line = clean(line)
+        found = align(self.template, line)
+        return (line,) if found is None else found
 
     def __repr__(self) -> str:
         """All fields."""
@@ -350,14 +342,18 @@ class LogMatch:
         )
 
 
-def _report(variant: Variant, line: str, before: str | None = None) -> LogMatch:
+def _report(variant: Variant, line: str | bytes, before: str | None = None) -> LogMatch:
     """The match of a line, ``changed`` if the text differs from that of the last match."""
-    match = LogMatch(variant, line)
     template = variant.template
     assert template is not None
-    if template.reported is not match.template or template.parent is not None:
-        match.changed = template.root().report(before)
+    match = LogMatch(template, line)
+    if template.reported is not match.template:
+        match.changed = template.report(before)
     return match
+
+
+def _id(variant: Variant) -> int:
+    return -1 if variant.template is None else variant.template.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,7 +370,7 @@ class LogTemplate:
     @classmethod
     def of(cls, template: Template) -> Self:
         """A template with those that it subsumes."""
-        variants = template.all_variants
+        variants = template.held
         return cls(
             template.id,
             template.text,
@@ -398,46 +394,46 @@ def _rows(lines: Iterable[str | bytes]) -> list[str | bytes]:
 
 
 class LineCache:
-    """Variants by masked line, so that most lines are neither tokenized nor looked up.
+    """Variants by line and by masked line, so that most lines are neither masked nor tokenized."""
 
-    There are two caches. The first has lines with masked numbers. The second has lines in which
-    unseen words are blanked, too: a word of letters that is in no key can only be a value, so lines
-    that differ in such words share a variant, if theirs existed before or is a collapsed one.
-    Entries of collapsed variants are valid for one version of the frozen patterns.
-    """
-
-    def __init__(self, max_line: int, templates: Templates) -> None:
-        self.tokenizer = Tokenizer()
+    def __init__(self, max_line: int) -> None:
         self.truncated = 0  # lines that were cut
         self._max_line = max_line
-        self._templates = templates
+        self._lines: dict[str | bytes, Variant] = {}
         self._masked: dict[str, Variant] = {}
-        self._versions: dict[str, int] = {}  # of masked lines with collapsed variants
-        self._blanked: dict[str, tuple[Variant, int]] = {}
 
-    def lookup(self, line: str | bytes) -> tuple[str, str, str | None, Variant | None]:
-        """The line as text, masked, and blanked (or None); and its variant if that is cached."""
-        if type(line) is not str or len(line) > self._max_line:
-            line, cut = self._decode(line)
-            self.truncated += cut
-        masked = mask_numbers(line)
-        variant, blanked = self._cached(masked), None
-        if variant is None:
-            with_prefixes, masked = masked, mask_id_prefixes(masked)
-            if (variant := self._cached(masked)) is not None:
-                self._store_masked(with_prefixes, variant)
-            elif blanked := blank_unseen(masked, self.tokenizer.words, self._templates.vocabulary):
-                variant = self._cached_blanked(blanked)
-        return line, masked, blanked, variant
+    def find(self, line: str | bytes) -> Variant | None:
+        """The variant of a line that was seen before."""
+        variant = self._lines.get(line)
+        return None if variant is None or variant.template is None else variant
 
-    def store(self, masked: str, blanked: str | None, variant: Variant, existed: bool) -> None:
-        """Cache the variant of a line that was looked up; whether it existed before."""
-        if blanked and (existed or variant.collapsed):
-            if len(self._blanked) >= CACHED_BLANKED:
-                self._blanked.clear()
-            self._blanked[blanked] = variant, self._version(variant)
-        else:
-            self._store_masked(masked, variant)
+    def find_masked(self, text: str, masked: str) -> Variant | None:
+        """The variant of a masked line that was seen before."""
+        variant = self._masked.get(masked)
+        if variant is None or variant.template is None:
+            return None
+        self._store(self._lines, CACHED_LINES, text, variant)
+        return variant
+
+    def store(self, text: str, masked: str, variant: Variant) -> None:
+        """Cache the variant of a line."""
+        self._store(self._lines, CACHED_LINES, text, variant)
+        self._store(self._masked, CACHED_MASKED, masked, variant)
+
+    def read(self, line: str | bytes) -> tuple[str, str]:
+        """The line as text of bounded length, and masked; counted if it was cut."""
+        found = self.text(line)
+        self.truncated += len(line) > self._max_line
+        return found
+
+    def text(self, line: str | bytes) -> tuple[str, str]:
+        """The line as text of bounded length, and masked."""
+        if isinstance(line, bytes):
+            line = _decode(line[: 4 * self._max_line + 4])
+        elif not isinstance(line, str):
+            raise TypeError(f"a line is str or bytes, got {type(line).__name__}")
+        text = str(line[: self._max_line])
+        return text, mask(clean(text))
 
     def absorb(self, other: LineCache) -> None:
         """Count the lines that another one cut; its cached variants are not taken over."""
@@ -447,78 +443,16 @@ class LineCache:
         """Continue from a snapshot."""
         self.truncated = truncated
 
-    def read(self, line: str | bytes) -> tuple[str, Line]:
-        """The text and the tokens of a line; nothing is counted."""
-        text, _ = self._decode(line)
-        return text, self.tokenizer.read(mask_id_prefixes(mask_numbers(text)))
-
-    def _decode(self, line: str | bytes) -> tuple[str, bool]:
-        """The line as text of bounded length, and whether it was cut."""
-        if isinstance(line, bytes):
-            line = line[: 4 * self._max_line + 4].decode("utf-8", "replace")
-        elif not isinstance(line, str):
-            raise TypeError(f"a line is str or bytes, got {type(line).__name__}")
-        return str(line[: self._max_line]), len(line) > self._max_line
-
-    def _cached(self, masked: str) -> Variant | None:
-        variant = self._masked.get(masked)
-        if variant is None or variant.template is None:
-            return None
-        valid = not variant.collapsed or self._versions.get(masked) == self._version(variant)
-        return variant if valid else None
-
-    def _cached_blanked(self, blanked: str) -> Variant | None:
-        variant, version = self._blanked.get(blanked, (None, 0))
-        valid = variant and variant.template and self._version(variant) == version
-        return variant if valid else None
-
-    def _store_masked(self, masked: str, variant: Variant) -> None:
-        if len(masked) <= MAX_LENGTH:
-            if len(self._masked) >= CACHED_LINES:
-                self._masked.clear()
-                self._versions.clear()
-            self._masked[masked] = variant
-            if variant.collapsed:
-                self._versions[masked] = self._version(variant)
-
-    def _version(self, variant: Variant) -> int:
-        return self._templates.version(len(variant.key))
+    @staticmethod
+    def _store(cache: dict[Any, Variant], most: int, text: str, variant: Variant) -> None:
+        if len(text) <= MAX_LENGTH:
+            if len(cache) >= most:
+                cache.clear()
+            cache[text] = variant
 
 
-# A word of letters: after a name and "=" or ":", or in a bracket, before a mark; or before a port.
-_unseen = re.compile(r"([A-Za-z_]+[=:]|[(\[])?([A-Za-z]{4,})([)\],;:.]?)")
-_host = re.compile(r"()([A-Za-z]{4,})(:00)")
-
-
-def blank_unseen(masked: str, tokenized: Container[str], vocabulary: Container[str]) -> str | None:
-    """A masked line with its unseen words blanked; None if it has none.
-
-    None as well if it is too long or has quotes, which may join words. ``tokenized`` are words that
-    were tokenized before, ``vocabulary`` are tokens of keys.
-    """
-    if len(masked) > MAX_LENGTH or '"' in masked or "'" in masked or BLANK in masked:
-        return None
-    words = [word if word in tokenized else _blank(word, vocabulary) for word in masked.split(" ")]
-    blanked = " ".join(words)
-    return blanked if BLANK in blanked else None
-
-
-def _blank(part: str, vocabulary: Container[str]) -> str:
-    found = _unseen.fullmatch(part) or _host.fullmatch(part)
-    if found is None:
-        return part
-    before, word, after = found.groups("")
-    name = before.rstrip("=:([")
-    if word in vocabulary or _changes_context(word) or (name and name not in vocabulary):
-        return part
-    if name in MESSAGE_FIELDS:  # its words are marked, so no key has them as they stand here
-        return part
-    return before + BLANK + after
-
-
-def _changes_context(word: str) -> bool:
-    """Whether the words around this one may be tokenized in another way because of it."""
-    return word.isupper() or word in CONTEXT_WORDS or word[:3] in CALENDAR
+def _decode(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
 
 
 class Budget:
@@ -568,7 +502,8 @@ class Budget:
         """Build the order of eviction from all variants."""
         self._order.clear()
         for variant in self._templates.variants.values():
-            self._push(variant)
+            if variant.held:
+                self._push(variant)
 
     def use(self, variant: Variant, lines: int) -> Variant:
         """Count the last line as usage and evict; the variant that holds the line after that."""
@@ -581,7 +516,7 @@ class Budget:
         """Evict the least used until the limit holds; ``spared``, or what it collapsed into."""
         limit = self.limit(lines) + self._templates.n_seeds
         aside = []
-        while len(self._templates.variants) > limit and self._order:
+        while self._templates.n_held > limit and self._order:
             usage, _, _, worst = heappop(self._order)
             if worst.template is None:
                 continue

@@ -2,46 +2,52 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import takewhile
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from .tokenizer import WILD, Key, Line, strip_private
+from .tokenizer import WILD, Key
 
-# A private character between the common prefix and the common suffix of delimiters that differ.
-GAP = "\ue003"
-
-
-def _as_wildcard(*_: str) -> str:
-    return WILD
+REST = "\ufdd8"  # the last token of a key that any further tokens may replace
+# A private character between the common prefix and the common suffix of separators that differ.
+GAP = "\ufdd9"
+_PAIRS = {"'": "'", '"': '"', "(": ")", "[": "]"}
 
 
 class Rendering(NamedTuple):
-    """What a template shows: literals, the delimiters around them, and their positions in the key.
+    """What a template shows: ``separators[0] literals[0] separators[1] ... separators[-1]``."""
 
-    ``delimiters[0] literals[0] delimiters[1] ... delimiters[-1]``. Several literals may have one
-    position (a list of values); a unit after a value has position -1.
-    """
-
-    positions: tuple[int, ...]
     literals: tuple[str, ...]
-    delimiters: tuple[str, ...]
+    separators: tuple[str, ...]
 
-    @classmethod
-    def of(cls, line: Line) -> Self:
-        """The rendering of one line."""
-        return cls(line.positions, line.literals, line.delimiters)
+    def under(self, own: Key, pattern: Key) -> Rendering:
+        """This rendering with wildcards where a pattern has one and the own key has none.
 
-    def under(self, own: Key, template: Key) -> Rendering:
-        """This rendering with wildcards where the template key has one and the own key has none."""
-        if own == template:
+        >>> Rendering(("a", "b", "c"), ("", " ", " ", "")).under(tuple("abc"), ("a", REST)).text()
+        'a <*>'
+        """
+        if own == pattern:
             return self
+        if pattern[-1] == REST:
+            n = len(pattern) - 1
+            if own[-1] == REST and len(own) == len(pattern):
+                n += 1
+            start = Rendering(self.literals[:n], self.separators[: n + 1])
+            found = start._wild(own[:n], pattern[:n])
+            if n == len(pattern):
+                return found
+            return Rendering((*found.literals, WILD), (*found.separators, ""))
+        return self._wild(own, pattern)
+
+    def _wild(self, own: Key, pattern: Key) -> Rendering:
         literals = tuple(
-            WILD if place >= 0 and template[place] == WILD != own[place] else text
-            for text, place in zip(self.literals, self.positions, strict=True)
+            [
+                WILD if there == WILD != here else text
+                for text, here, there in zip(self.literals, own, pattern, strict=True)
+            ]
         )
-        return self._replace(literals=literals)
+        return Rendering(literals, self.separators)
 
     def merge(self, other: Rendering) -> Rendering:
         """What two renderings share, so that the text fits the lines of both.
@@ -51,109 +57,69 @@ class Rendering(NamedTuple):
         """
         if self == other:
             return self
-        self, other = _align(self, other, _as_wildcard)
-        if self.positions != other.positions:
-            return min(self, other)
-        literals = tuple(
-            a if a == b else WILD for a, b in zip(self.literals, other.literals, strict=True)
-        )
-        delimiters = tuple(map(_common_delimiter, self.delimiters, other.delimiters))
-        return Rendering(self.positions, literals, delimiters)
-
-    def with_one_each(
-        self,
-        join: Callable[[str, str, str], str] = _as_wildcard,
-        where: Container[int] | None = None,
-    ) -> Rendering:
-        """One literal per position: adjacent values, or a value and its unit, are joined.
-
-        With ``where``, at these positions only.
-
-        >>> Rendering((0, 1, 1), ("a", "<*>", "<*>"), ("", " [", ", ", "]")).with_one_each().text()
-        'a [<*>]'
-        """
-        positions: list[int] = []
-        literals: list[str] = []
-        delimiters: list[str] = []
-        last = -1
-        for place, text, delimiter in zip(
-            self.positions, self.literals, self.delimiters, strict=False
-        ):
-            more, last = place in (-1, last), last if place == -1 else place
-            if positions and more and (where is None or last in where):
-                literals[-1] = join(literals[-1], delimiter, text)
-            else:
-                positions.append(place)
-                literals.append(text)
-                delimiters.append(delimiter)
-        return Rendering(tuple(positions), tuple(literals), (*delimiters, self.delimiters[-1]))
-
-    def runs(self) -> dict[int, list[int]]:
-        """For each position those of its literals: equal for a list of values, -1 for a unit."""
-        runs: defaultdict[int, list[int]] = defaultdict(list)
-        last = -1
-        for place in self.positions:
-            last = last if place == -1 else place
-            runs[last].append(place)
-        return runs
+        literals = tuple(map(_common_literal, self.literals, other.literals))
+        return Rendering(literals, tuple(map(_common_separator, self.separators, other.separators)))
 
     def text(self) -> str:
         """The text of the template.
 
-        >>> Rendering((0, 1), ("a", "<*>"), ("[", "=", "]")).text()
+        >>> Rendering(("a", "<*>"), ("[", "=", "]")).text()
         '[a=<*>]'
         """
-        delimiters = [self.delimiter(number) for number in range(len(self.delimiters))]
-        parts = map(str.__add__, self.literals, delimiters[1:])
-        return strip_private(delimiters[0] + "".join(parts))
+        separators = [self._separator(number) for number in range(len(self.separators))]
+        return separators[0] + "".join(map(str.__add__, self.literals, separators[1:]))
 
-    def delimiter(self, number: int) -> str:
-        """The delimiter before this literal, or after the last.
+    def _separator(self, number: int) -> str:
+        """The separator before this literal, or after the last.
 
-        Where delimiters differ, a wildcard beside them takes the part that is not common.
+        Where separators differ, a wildcard beside them takes the part that is not common.
         """
-        head, gap, tail = self.delimiters[number].partition(GAP)
-        after = self.literals[number : number + 1] == (WILD,)
-        before = number > 0 and self.literals[number - 1] == WILD
-        if not gap or (after and not (before and len(tail) > len(head))):
+        head, gap, tail = self.separators[number].partition(GAP)
+        if not gap:
             return head
-        return tail if before else tail or head
+        after = self.literals[number : number + 1] == (WILD,)
+        if after:
+            return head
+        # Prefix and suffix may overlap: of both only one is shown.
+        return tail if number > 0 and self.literals[number - 1] == WILD else head + WILD
 
 
-def parameters(rendering: Rendering, line: Line) -> tuple[str, ...]:
-    """The values in a line, one for each wildcard of the rendering."""
-    own = Rendering(line.positions, line.texts, line.delimiters)
-    own, rendering = _align(own, rendering, lambda *parts: "".join(parts))
-    if own.positions != rendering.positions:
-        pairs = zip(line.texts, line.literals, strict=True)
-        return tuple(strip_private(text) for text, literal in pairs if literal == WILD)
-    found = []
-    for number, literal in enumerate(rendering.literals):
-        if literal == WILD:
-            before = own.delimiters[number].removeprefix(rendering.delimiter(number))
-            after = ""
-            if rendering.literals[number + 1 : number + 2] != (WILD,):
-                after = own.delimiters[number + 1].removesuffix(rendering.delimiter(number + 1))
-            value = before + own.literals[number].replace(WILD, "") + after
-            found.append(strip_private(value).strip())
-    return tuple(found)
+def common(renderings: Sequence[tuple[Key, Rendering]]) -> Rendering:
+    """What all share; of keys of several lengths the first and the last tokens that are equal.
 
-
-def reproduces(template: str, found: Sequence[str], line: str) -> bool:
-    """Whether the text of a template with these values is the line, up to blanks.
-
-    >>> reproduces("open <*> at <*>", ("door", "7"), "open door  at 7")
-    True
+    >>> one = ("a", "b"), Rendering(("a", "b"), ("", " ", ""))
+    >>> two = ("a", "x", "y", "b"), Rendering(("a", "x", "y", "b"), ("", " ", " ", " ", ""))
+    >>> common([one, two]).text()
+    'a <*>b'
     """
-    first, *rest = template.split(WILD)
-    filled = first + "".join(map(str.__add__, found, rest))
-    return len(found) == len(rest) and filled.split() == line.split()
+    keys = [key for key, _ in renderings]
+    if len({len(key) for key in keys}) == 1:
+        pattern = tuple([one[0] if len({*one}) == 1 else WILD for one in zip(*keys, strict=True)])
+        return reduce(Rendering.merge, (one.under(key, pattern) for key, one in renderings))
+    n_first = n_equal(keys)
+    n_last = min(n_equal([key[::-1] for key in keys]), min(map(len, keys)) - n_first)
+    return reduce(Rendering.merge, (_ends(one, n_first, n_last) for _, one in renderings))
 
 
-def align_text(template: str, line: str) -> tuple[str, ...] | None:
-    """The values of a line by the text of a template alone; None if it does not fit.
+def _ends(one: Rendering, n_first: int, n_last: int) -> Rendering:
+    """The first and the last tokens with a wildcard between."""
+    n = len(one.literals)
+    literals = (*one.literals[:n_first], WILD, *one.literals[n - n_last :])
+    after = one.separators[n - n_last :] if n_last else ("",)
+    if n == n_first + n_last:  # nothing between: one separator for two
+        after = ("", *after[1:])
+    return Rendering(literals, (*one.separators[: n_first + 1], *after))
 
-    >>> align_text("open <*> at <*>", "open my door at 7"), align_text("open <*>", "shut 7")
+
+def n_equal(keys: Iterable[Key]) -> int:
+    """How many first tokens of all keys are equal."""
+    return sum(1 for _ in takewhile(lambda one: len({*one}) == 1, zip(*keys, strict=False)))
+
+
+def align(template: str, line: str) -> tuple[str, ...] | None:
+    """The values in a line, one for each wildcard of a template; None if the line does not fit.
+
+    >>> align("open <*> at <*>", "open my door at 7"), align("open <*>", "shut 7")
     (('my door', '7'), None)
     """
     first, *rest = template.split(WILD)
@@ -173,19 +139,17 @@ def align_text(template: str, line: str) -> tuple[str, ...] | None:
     return (*found, line[place:end])
 
 
-def _align(
-    one: Rendering, two: Rendering, join: Callable[[str, str, str], str]
-) -> tuple[Rendering, Rendering]:
-    """Two renderings with one literal at each position where their runs differ."""
-    if one.positions == two.positions:
-        return one, two
-    ours, theirs = one.runs(), two.runs()
-    where = {place for place in (*ours, *theirs) if ours.get(place) != theirs.get(place)}
-    return one.with_one_each(join, where), two.with_one_each(_as_wildcard, where)
+def _common_literal(ours: str, theirs: str) -> str:
+    """A wildcard if they differ, in the quotes or brackets that both have."""
+    if ours == theirs:
+        return ours
+    if ours[:1] == theirs[:1] in _PAIRS and ours[-1:] == theirs[-1:] == _PAIRS[ours[:1]]:
+        return ours[0] + WILD + ours[-1]
+    return WILD
 
 
-def _common_delimiter(ours: str, theirs: str) -> str:
-    """The common prefix and the common suffix of two delimiters, with `GAP` between them."""
+def _common_separator(ours: str, theirs: str) -> str:
+    """The common prefix and the common suffix of two separators, with `GAP` between them."""
     if ours == theirs:
         return ours
     head, ours_gap, tail = ours.partition(GAP)

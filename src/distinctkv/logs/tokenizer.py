@@ -1,12 +1,10 @@
-"""Tokens of a log line: constant text or the wildcard ``<*>``, by rules for any system's logs.
+"""Tokens of a log line: words, marks, and values, by rules for any system's logs.
 
-1. `mask_numbers` replaces every number by ``00``; equal masked lines have equal keys.
-2. `mark_message` marks the words of a message field (``msg="..."``).
-3. `tokenize` splits a word (text between blanks) at delimiters (``= : , ; | ( ) [ ] { } < > @ " '``
-   and runs of dots). A token that looks like a value (number, id, host, address, path, URL) becomes
-   the wildcard.
-4. `Tokenizer.read` joins the tokens of all words; the key of the line has one wildcard for adjacent
-   values and no unit after a value.
+1. `mask` replaces what is a value by its own form: quoted text, a bracket with structure in it
+   (``{'a': [1, 2]}``, ``<open file 'x' at 0x7f>``), a number, a path. Lines that differ in such
+   values only are equal then, so almost every line is found in a dictionary by its masked text.
+2. `tokenize` splits a masked line into words, marks and values. URLs, hosts, dates, dotted names,
+   lists and calls (``Fetch(day=3)``) are values as well. Adjacent values are one.
 
 No rule names a system.
 """
@@ -14,303 +12,77 @@ No rule names a system.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from functools import cache
-from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 WILD = "<*>"
-NUMBER_MASK = "00"
-# Private characters that are inserted into a line before it is split: a blank inside a word, start
-# and end of a value that was recognised by its context, and the start of a word of a message field.
-BLANK, OPEN, CLOSE, MESSAGE_WORD = "\ue000", "\ue001", "\ue002", "\ue004"
+# Characters that no text may contain (Unicode: noncharacters) stand for values in a masked line.
+VALUE = "\ufdd0"
+KINDS = {"(": "\ufdd1", "[": "\ufdd2", "{": "\ufdd3", "<": "\ufdd4", "'": "\ufdd5", '"': "\ufdd6"}
+MESSAGE_WORD = "\ufdd7"  # begins a word of a message field
+_MASKS = VALUE + "".join(KINDS.values())
+_STRUCTURES = "".join(KINDS.values())
+_private = re.compile("[\ufdd0-\ufddf]")
+
+Key = tuple[str, ...]
 
 
-class Word(NamedTuple):
-    """A tokenized word: ``delimiters[0] texts[0] delimiters[1] texts[1] ... delimiters[-1]``.
+class Line(NamedTuple):
+    """A tokenized line: ``separators[0] literals[0] separators[1] ... separators[-1]``.
 
-    ``tokens`` are compared. ``literals`` are what a template shows for them: a value that is a name
-    with one digit (``ssh2``) is shown as it is until another value is seen. ``rendered`` joins
-    delimiters and literals.
+    ``key`` has the tokens that are compared, a wildcard for each value. ``literals`` are what a
+    template shows for them; separators are blanks and marks that are not compared. Joined, they are
+    the line with a wildcard for each masked value.
     """
 
-    tokens: tuple[str, ...]
+    key: Key
     literals: tuple[str, ...]
-    texts: tuple[str, ...]
-    delimiters: tuple[str, ...]
-    rendered: str
+    separators: tuple[str, ...]
 
 
-_DELIMITERS = r"""\s=:,;|()\[\]{}<>@"'%#!?*`"""
-_VALUE = r"""[^\s,;|"'()\[\]{}<>=]"""
-_HOST = r"[A-Za-z0-9_-]+"
-_SOURCE = r"[\w$-]+\.(?:java|kt|scala|py|rb|js|ts|go|rs|swift|cs|php|lua|m|mm|h|hpp|c|cc|cpp)"
-_DAY = r"(?:\d+[-/](?:\d+|[A-Z][a-z]{2})[-/](?:\d+[:T])?)?"
-# Regular expressions of values, each with a text that every such value contains (a fast test).
-_VALUES = {
-    "a wildcard": ("<*>", r"<\*>"),
-    "a value seen from the words around it": (OPEN, rf"{OPEN}[^{OPEN}{CLOSE}]*{CLOSE}"),
-    "a URL": ("://", r"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}]+"),
-    "an e-mail address": ("@", rf"(?<![\w.+-])[\w.+-]+@{_HOST}(?:\.{_HOST})+"),
-    "a MAC, an IPv6, a time after its date": (
-        ":",
-        rf"(?<![\w:]){_DAY}[0-9A-Fa-f]{{0,6}}(?:::?[0-9A-Fa-f]{{1,6}}){{2,}}(?![\w:])(?:[.,]\d+)?",
-    ),
-    "a host before its port": (":", r"(?<![\w.@/-])[a-z0-9-]+(?:\.[a-z0-9-]+)+(?=:\d)"),
-    "a source file before its line": (":", rf"(?<![\w./\\]){_SOURCE}(?=:\d)"),
-    "a Windows path, but no \\n": (
-        "\\",
-        r"(?:[A-Za-z]:|(?<![\w\\])\w+|\\)?(?<!\\[nr])\\(?!\\?[nrt](?:[\s\"'\\]|$))[^\s\"'<>|,;()\[\]]+",
-    ),
-    "a path, but no /IP": (
-        "/",
-        r"(?<![\w./])(?:~|\.{1,2})?/(?!\d+(?:\.\d+){3})[^\s\"'<>|,;:=()\[\]{}]+",
-    ),
-    "what is assigned, with a digit in its bracket": (
-        "=",
-        rf"(?<==){_VALUE}+(?:\{{[^\s{{}}\d]*\d[^\s{{}}]*\}}|\([^\s()\d]*\d[^\s()]*\))",
-    ),
-}
-_token = re.compile(rf"[^{_DELIMITERS}]+")
-_dots = re.compile(r"(\.\.+)")
-# An empty bracket that is not a call, and empty quotes: both are values.
-_empty = re.compile(r"(?<![^=:,])(?:([(\[{])(?=[)\]}])|([\"'])(?=\2(?![\w\"'])))")
-# After a value: a full stop, or the escapes of text that was quoted with backslashes.
-_escapes = re.compile(r"(?<![.\\])(?:[.\\]|(?<=\\)[nrt])+$")
-# A name with digits before a call or an assignment is constant.
-_named = {
-    "(": re.compile(r"[A-Za-z_][A-Za-z_.]*\d[A-Za-z_.]*"),
-    "=": re.compile(r"[A-Za-z_][A-Za-z_.]*\d+[A-Za-z_.]*"),
-}
-_ESCAPES = frozenset((r"\n", r"\r", r"\t"))
-_numbered = re.compile(r"([A-Za-z_]{2,}\.)\d+|((?:[A-Z_]{2,}|[A-Z]?[a-z_]{2,})/)\d+(?:\.\d+)*$")
-_id = re.compile(r"(?=\D*\d)([\w-]*\w)([,;]*)")
-_name = re.compile(rf"[A-Za-z_-]{{2,}}\d|{_SOURCE}")
-_DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
+# Masking
 
-
-def tokenize(word: str) -> Word:
-    """Split a word into tokens and delimiters.
-
-    >>> tokenize("src:/10.0.0.1:80,").rendered
-    'src:/<*>:<*>,'
-    >>> tokenize("workerEnv.init()").tokens, tokenize("ws=Source{1000}").tokens
-    (('workerEnv.init',), ('ws', '<*>'))
-    >>> tokenize("[/etc/hosts]").tokens
-    ('<*>',)
-    """
-    if word.isalpha() or (word[:1] == MESSAGE_WORD and word[1:].isalpha()):
-        return Word((word,), (word,), (word,), ("", ""), word)
-    if found := _id.fullmatch(word):  # the most frequent kind of unseen words
-        text, delimiter = found.groups()
-        literal = _literal(text)
-        return Word((WILD,), (literal,), (text,), ("", delimiter), literal + delimiter)
-    state = _TokenizerState()
-    for position, part in enumerate(_split_values(_empty.sub(rf"\1\2{WILD}", word))):
-        if position % 2:
-            value = _escapes.sub("", part) if "/" in part else part.rstrip(".")
-            value = value or part
-            state.add_token(WILD, value)
-            state.add_delimiter(part[len(value) :])
-        elif part:
-            _tokenize_plain(part, state)
-    return state.word()
-
-
-class _TokenizerState:
-    """Tokens and delimiters of the word that is being split."""
-
-    def __init__(self) -> None:
-        self.tokens: list[str] = []
-        self.literals: list[str] = []
-        self.texts: list[str] = []
-        self.delimiters: list[str] = []
-        self._delimiter: list[str] = []  # parts of the next delimiter
-
-    def add_delimiter(self, text: str) -> None:
-        self._delimiter.append(text)
-
-    def add_token(self, token: str, text: str) -> None:
-        self.tokens.append(token)
-        self.literals.append(_literal(text) if token == WILD or NUMBER_MASK in text else text)
-        self.texts.append(text)
-        self.delimiters.append("".join(self._delimiter))
-        self._delimiter.clear()
-
-    def word(self) -> Word:
-        delimiters = (*self.delimiters, "".join(self._delimiter))
-        rendered = delimiters[0] + "".join(map(str.__add__, self.literals, delimiters[1:]))
-        return Word(
-            tuple(self.tokens), tuple(self.literals), tuple(self.texts), delimiters, rendered
-        )
-
-
-def _literal(value: str) -> str:
-    return value if _name.fullmatch(value) and NUMBER_MASK not in value else WILD
-
-
-def _split_values(word: str) -> Sequence[str]:
-    """Text and values in turn."""
-    possible = tuple(pattern for trigger, pattern in _VALUES.values() if trigger in word)
-    return _splitter(possible).split(word) if possible else (word,)
-
-
-@cache
-def _splitter(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile("(" + "|".join(patterns) + ")")
-
-
-def _tokenize_plain(part: str, state: _TokenizerState) -> None:
-    """Split text without values that span delimiters."""
-    start = 0
-    for found in _token.finditer(part):
-        state.add_delimiter(part[start : found.start()])
-        start, text = found.end(), found.group()
-        named = _named.get(part[start : start + 1])
-        if text.isalpha() or (named and named.fullmatch(text)):
-            state.add_token(text, text)
-        elif ".." in text:
-            for position, piece in enumerate(_dots.split(text)):
-                if position % 2 or not piece:
-                    state.add_delimiter(piece)
-                else:
-                    _add_token(state, piece)
-        else:
-            _add_token(state, text)
-    state.add_delimiter(part[start:])
-
-
-def _add_token(state: _TokenizerState, text: str) -> None:
-    end = len(text)
-    while text[end - 2 : end] in _ESCAPES:
-        end -= 2
-    text, escapes = text[:end], text[end:]
-    if not any(map(str.isalnum, text)):
-        state.add_delimiter(text + escapes)
-        return
-    if numbered := _numbered.match(text):
-        stem = (numbered[1] or numbered[2])[:-1]
-        state.add_token(stem, stem)
-        state.add_delimiter(text[len(stem)])
-        text = text[len(stem) + 1 :]
-    has_digit = any(map(str.isdigit, text))
-    head = len(text) - len(text.lstrip("/" if has_digit else ".-+~&$/\\"))
-    tail = len(text.rstrip(".-\\" if has_digit else ".-~&$/\\"))
-    state.add_delimiter(text[:head])
-    core = text[head:tail]
-    state.add_token(WILD if has_digit or _is_dotted_name(core) else core, core)
-    state.add_delimiter(text[tail:] + escapes)
-
-
-def _is_dotted_name(text: str) -> bool:
-    """Whether dots and slashes make this a host, a class or a path: a value."""
-    dots, slashes = text.count("."), text.count("/")
-    last = text.rpartition(".")[2]
-    if dots >= 2 or slashes >= 2 or (dots and slashes):
-        return not (dots and last.isupper())
-    return bool(dots) and last.lower() in _DOMAINS
-
-
-# Message fields, as in ``level=info msg="door opened" door=7``. The message names the event, while
-# the other fields may be equal in all lines. So its words are marked, and `patterns` compares them
-# with words of other messages only.
-
+# Quoted text: the first quote follows no word (as in "don't"), or the prefix of a string (b"...").
+_quoted = re.compile(
+    r"['\"](?:(?<![\w'\"].)|(?<=\b[bruf].))(?:"
+    r"(?<=')(?:[^'\\]|\\.|(?<=\w)'(?=\w))*'|(?<=\")(?:[^\"\\]|\\.)*\")(?![\w'\"])"
+)
+_quoted_value = re.compile(_quoted.pattern + r"(?!\s*:)")  # but not the name of a field
+# The method of a request is a verb, so it is kept: "GET /index.html HTTP/1.1".
+_request = re.compile(r'"(?:GET|POST|PUT|DELETE|HEAD|PATCH|OPTIONS|CONNECT|TRACE) (?=\S)')
+# The innermost bracket around quoted text or another bracket with structure in it. It may contain
+# a bracket of words, arrows and comparisons.
+_PLAIN = r"[^()\[\]{}<>]"
+_INSIDE = rf"(?:{_PLAIN}|\({_PLAIN}*\)|\[{_PLAIN}*\]|(?<=[ =-])>|<(?=[ =-]))*"
+_HAS = rf"(?={_PLAIN}*[{_MASKS}'\"(\[])"
+_bracket = re.compile(
+    rf"[(\[{{<](?:(?<=\{{){_INSIDE}\}}|(?<=\[){_HAS}{_INSIDE}\]|(?<=\(){_HAS}{_INSIDE}\)|"
+    rf"(?<![\w<>-]<)(?<=<)(?=\w){_INSIDE}>|(?<=<)\*>)"
+)
+# A path, or a number with all that is joined to it. One digit at the end of a name is kept (ssh2).
+_number = re.compile(
+    rf"[/0-9](?:(?<=/)(?<![\w/.]/)(?!\d+(?:\.\d+){{3}})[\w.~%+@-][^\s\"'<>|,;:=()\[\]{{}}?{_STRUCTURES}]*"
+    r"(?:\?[^\s\"'<>]*)?|(?<=[0-9])"
+    r"(?:[A-Za-z0-9]*(?:[.,:_-][0-9][A-Za-z0-9]*)+|[A-Za-z0-9]+|(?<![A-Za-z][0-9])|(?![A-Za-z_.]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9]))))"
+)
+_colours = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 MESSAGE_FIELDS = frozenset(("msg", "message", "Message", "MESSAGE", "event", "log"))
-# A quoted object is not a message, but may contain one.
 _message = re.compile(
     rf"(?<![\w.-])(?:{'|'.join(sorted(MESSAGE_FIELDS))})(?:\\?[\"']\s*:\s*(?=\\?[\"'])|=)"
     r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"'=]+)(?!\S))"
 )
-_word = re.compile(r"[^\W\d_](?:[^\W\d]|[.-](?=[^\W\d]))*")
-_end = re.compile(r"[,.:;!?]*(?:\\[nrt])*")
+_logfmt = re.compile(r"[\w.]+=")
+_word = re.compile(r"[^\W\d_]+")
 
 
-def mark_message(line: str) -> str:
-    """Prefix the words of message fields with `MESSAGE_WORD`.
+def clean(line: str) -> str:
+    r"""The line without colours of a terminal; private characters are replaced.
 
-    Not those that may be part of a date, a hex dump or a value with its unit.
-
-    >>> mark_message('{"level":"info","msg":"took 5 s"}').replace(MESSAGE_WORD, "^")
-    '{"level":"info","msg":"^took 5 s"}'
+    >>> clean("\x1b[31mdisk failed\x1b[0m")
+    'disk failed'
     """
-    if not any(name in line for name in MESSAGE_FIELDS):
-        return line
-    parts: list[str] = []
-    last = 0
-    for found in _message.finditer(line):
-        start, end = found.span("text" if found["word"] is None else "word")
-        words = line[start:end].split(" ")
-        parts += line[last:start], " ".join([_mark_word(word) for word in words])
-        last = end
-    return "".join([*parts, line[last:]])
-
-
-def _mark_word(word: str) -> str:
-    if word.isalpha():
-        return word if _is_special(word) else MESSAGE_WORD + word
-    found = _word.match(word)
-    if found is None or _is_special(found[0]) or not _end.fullmatch(word, found.end()):
-        return word
-    return MESSAGE_WORD + word
-
-
-def _is_special(word: str) -> bool:
-    """Whether a word may be part of a date, a hex dump or a value with its unit."""
-    return word in _UNITS or word in _HINTS
-
-
-# Lines.
-
-Key = tuple[str, ...]
-
-CACHED_WORDS = 1 << 15  # in a `Tokenizer`
-CACHED_LENGTH = 100  # characters; longer words are not cached
-_SIZES = "B byte bytes kB KB MB GB TB KiB MiB GiB TiB Kb Mb Gb bit bits kbit Kbit Mbit Gbit".split()  # noqa: SIM905
-_UNITS = frozenset(
-    "ns us ms s sec secs second seconds min mins minute minutes h hr hrs hour hours "  # noqa: SIM905
-    "day days week weeks month months year years AM PM "
-    "percent kbps Kbps Mbps Gbps kHz MHz GHz".split()
-).union(_SIZES, (f"{size}/{time}" for size in _SIZES for time in ("s", "sec", "second", "min")))
-# One digit in a name is kept: "md5(", "ssh2", "PSR0=".
-_digits = re.compile(r"[0-9](?:[A-Za-z0-9]+|(?![A-Za-z_]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9])))")
-_leading = re.compile(r"(?<![A-Za-z])[A-Za-z]+00(?![A-Za-z_.]*=)")
-_colours = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_user = re.compile(
-    r"\b((?:for|by|of|as|from|invalid|illegal|unknown|new) user) ([A-Za-z_][\w.-]*(?<![.-]))"
-)
-_quoted = re.compile(r"(\"|(?<!\w)')[^\W\d]+(?: +[^\W\d]+)+\1")
-_agent = re.compile(r'(?<=")[A-Za-z][\w.-]*/\d[^"]*(?=")')  # a user agent
-_dump = re.compile(r"(?<!\S)(?:[\dA-Fa-f]{2} ){3,}[\dA-Fa-f]{2}(?!\S)")
-_byte = re.compile(r"\b[A-Fa-f]{2}\b")
-_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
-_CLOCK = r"(?:[ T:]+\d+:\d+(?::\d+)?(?:[.,]\d+)?(?: ?[AP]M)?)?"
-_ZONE = r"(?: (?:UTC|GMT|[A-Z]{1,3}[DS]T|[CEMW]ET|[+-]\d+))?"
-_date = re.compile(
-    r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? +)?(?:"
-    rf"{_MONTH} +\d+(?:,? +\d+(?!:))?{_CLOCK}{_ZONE}(?: \d+)?|"
-    rf"\d+[ /-]{_MONTH}[ /-]\d+{_CLOCK}{_ZONE})\b"
-)
-# A line without any of these words has no date or hex dump that its digits do not show.
-_HINTS = {
-    *("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Sept"),
-    *("January", "February", "March", "April", "June", "July", "August", "September", "October"),
-    *("November", "December"),
-    *("".join(pair) for case in ("abcdef", "ABCDEF") for pair in product(case, repeat=2)),
-}
-# Words that may change how the words around them are tokenized.
-CALENDAR = frozenset(word[:3] for word in _HINTS if len(word) > 2) | frozenset(
-    ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-)
-CONTEXT_WORDS = _UNITS | {"user", "from", "invalid", "illegal", "unknown"}
-
-
-def mask_numbers(line: str) -> str:
-    """Replace every number by ``00``: lines with the same masked text have the same key.
-
-    >>> mask_numbers("Took 25 ms on eth0, 0x7f3a at 2005-06-03")
-    'Took 00 ms on eth0, 00 at 00-00-00'
-    """
-    return _digits.sub(NUMBER_MASK, strip_colours(line) if "\x1b" in line else line)
+    if "\x1b" in line:
+        line = strip_colours(line)
+    return line if line.isascii() else _private.sub("\ufffd", line)
 
 
 def strip_colours(line: str) -> str:
@@ -318,129 +90,223 @@ def strip_colours(line: str) -> str:
     return _colours.sub("", line)
 
 
-def mask_id_prefixes(text: str) -> str:
-    """Remove letters before masked numbers as well; the key stays the same.
+def mask(line: str) -> str:
+    """Replace values by private characters: lines with the same masked text have the same key.
 
-    >>> mask_id_prefixes("open a00, blk_00 and ssh2")
-    'open 00, blk_00 and ssh2'
+    >>> show(mask("Took 25 ms, call f(3, x='a b') for '10.0.0.1' in /var/log"))
+    "Took <*> ms, call f(<*>) for '<*>' in <*>"
     """
-    return _leading.sub(NUMBER_MASK, text)
+    json = line[:1] == "{" and line[-1:] == "}"
+    if (json or _logfmt.match(line)) and (found := _message.search(line)):
+        start, end = found.span("text" if found["word"] is None else "word")
+        words = _word.sub(_mark, _number.sub(VALUE, line[start:end]))
+        return _mask(line[:start], json) + words + _mask(line[end:], json)
+    return _mask(line, json)
 
 
-class Line:
-    """A tokenized line; its key has one wildcard for adjacent values and their units."""
-
-    __slots__ = ("key", "words")
-
-    def __init__(self, key: Key, words: Sequence[Word]) -> None:
-        self.key = key
-        self.words = words
-
-    @property
-    def rendered(self) -> str:
-        """The line with the literals of its tokens."""
-        return " ".join([word.rendered for word in self.words])
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """Position of each token in the key; -1 for the unit of a value."""
-        positions: list[int] = []
-        position, last = -1, ""
-        for word in self.words:
-            for token in word.tokens:
-                if last == WILD and token in _UNITS:
-                    positions.append(-1)
-                    continue
-                if last != WILD or token != WILD:
-                    position += 1
-                last = token
-                positions.append(position)
-        return tuple(positions)
-
-    @property
-    def literals(self) -> tuple[str, ...]:
-        """What a template shows for each token."""
-        return tuple(literal for word in self.words for literal in word.literals)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Each token as it stands in the line."""
-        return tuple(text for word in self.words for text in word.texts)
-
-    @property
-    def delimiters(self) -> tuple[str, ...]:
-        """The text before, between and after the tokens."""
-        delimiters: list[str] = []
-        current: list[str] = []  # parts of the next delimiter
-        for number, word in enumerate(self.words):
-            current += (" ", word.delimiters[0]) if number else word.delimiters[:1]
-            if len(word.delimiters) > 1:
-                delimiters += ("".join(current), *word.delimiters[1:-1])
-                current = [word.delimiters[-1]]
-        return (*delimiters, "".join(current))
+def _mark(word: re.Match[str]) -> str:
+    """A word of a message, marked but if it may be part of a date or the unit of a value."""
+    return word[0] if word[0] in _UNITS or word[0] in _CALENDAR else MESSAGE_WORD + word[0]
 
 
-class Tokenizer:
-    """Tokenizes lines, with a cache of words."""
-
-    def __init__(self) -> None:
-        self.words: dict[str, Word] = {}
-
-    def read(self, text: str) -> Line:
-        """Tokenize a line; a list of values, or a value and its unit, count as one value.
-
-        >>> Tokenizer().read("Took 25 ms for user root, sizes [1, 2, 3]").key
-        ('Took', '<*>', 'for', 'user', '<*>', 'sizes', '<*>')
-        """
-        if " user " in text:
-            text = _user.sub(rf"\1 {OPEN}\2{CLOSE}", text)
-        if '"' in text or "'" in text or "=" in text:
-            text = mark_message(text)
-        if '"' in text or "'" in text:
-            text = _agent.sub(_as_value, text)
-            text = _quoted.sub(lambda found: found[0].replace(" ", BLANK), text)
-        line = self._read(text)
-        if _HINTS.isdisjoint(line.key):
-            return line
-        found = _dump.sub(lambda dump: _byte.sub(_as_value, dump[0]), _date.sub(_as_value, text))
-        return line if found == text else self._read(found)
-
-    def _read(self, text: str) -> Line:
-        known, words = self.words, []
-        tokens: list[str] = []
-        for part in text.split():
-            word = known.get(part) or self._tokenize(part)
-            words.append(word)
-            tokens += word.tokens
-        return Line(_key(tokens), words)
-
-    def _tokenize(self, part: str) -> Word:
-        word = tokenize(part)
-        if len(part) <= CACHED_LENGTH:
-            if len(self.words) >= CACHED_WORDS:
-                self.words.clear()
-            self.words[part] = word
-        return word
+def _mask(line: str, json: bool) -> str:
+    """Brackets from the inside out. Fields of a line that is a JSON object keep their names."""
+    if "'" in line or '"' in line:
+        line = (_quoted_value if json else _quoted).sub(_kind, line)
+    if "(" in line or "[" in line or "{" in line or "<" in line:
+        outer = json and line[:1] == "{" and line[-1:] == "}"
+        inner = line[1:-1] if outer else line
+        while (masked := _bracket.sub(_kind, inner)) != inner:
+            inner = masked
+        line = "{" + inner + "}" if outer else inner
+    return _number.sub(VALUE, line)
 
 
-def _as_value(found: re.Match[str]) -> str:
-    return OPEN + found[0].replace(" ", BLANK) + CLOSE
+def _kind(found: re.Match[str]) -> str:
+    text = found[0]
+    if text[0] == '"' and (request := _request.match(text)):
+        return request[0] + VALUE + text[-1]
+    return VALUE if text == WILD else KINDS[text[0]]
 
 
-def _key(tokens: Sequence[str]) -> Key:
-    key: list[str] = []
-    last = ""
-    for token in tokens:
-        if last == WILD and (token == WILD or token in _UNITS):
-            continue
-        last = token
-        key.append(token)
-    return tuple(key)
+# How a template shows a masked value.
+_SHOWN = str.maketrans(
+    {VALUE: WILD, MESSAGE_WORD: None}
+    | {KINDS[quote]: quote + WILD + quote for quote in ("'", '"')}
+    | {KINDS[left]: WILD for left in "([{<"}
+)
+_arguments = re.compile(rf"(?<=\w){KINDS['(']}")
 
 
-_private = str.maketrans({BLANK: " ", OPEN: None, CLOSE: None, MESSAGE_WORD: None})
+def show(masked: str) -> str:
+    """Masked text with a wildcard for each value."""
+    return _arguments.sub(f"({WILD})", masked).translate(_SHOWN)
 
 
-def strip_private(text: str) -> str:
-    """Remove the private characters that tokenizing inserted."""
-    return text.translate(_private)
+# Tokens
+
+_SIZES = "B byte bytes kB KB MB GB TB KiB MiB GiB TiB Kb Mb Gb bit bits kbit Kbit Mbit Gbit".split()  # noqa: SIM905
+_UNITS = frozenset(
+    "ns us ms s sec secs second seconds min mins minute minutes h hr hrs hour hours "  # noqa: SIM905
+    "day days week weeks month months year years AM PM "
+    "percent kbps Kbps Mbps Gbps kHz MHz GHz".split()
+).union(_SIZES, (f"{size}/{time}" for size in _SIZES for time in ("s", "sec", "second", "min")))
+_CALENDAR = frozenset(
+    "Mon Tue Wed Thu Fri Sat Sun Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec "  # noqa: SIM905
+    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March April June "
+    "July August September October November December".split()
+)
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
+_ZONE = r"(?: (?:UTC|GMT|[A-Z]{1,3}[DS]T|[CEMW]ET))?"
+_HOST = rf"[A-Za-z0-9{VALUE}_-]+"
+_HEX, _BYTE = f"[0-9A-Fa-f{VALUE}]", f"(?:[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}})"
+_DELIMITERS = rf"\s=:,;|()\[\]{{}}<>@\"'%#!?*`{_STRUCTURES}"
+_FLAT = r"(?:[^()\[\]{}<>]|\([^()\[\]{}<>]*\)|\[[^()\[\]{}<>]*\])*"
+_SIMPLE = rf"[(\[](?=[^()\[\]]*[{_MASKS}\d=,]){_FLAT}[)\]]"
+# What a masked line consists of; all but the last three are values.
+_scan = re.compile(
+    "|".join(
+        (
+            rf"(?P<url>(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}}{_STRUCTURES}]+)",
+            rf"(?P<list>(?<=[\s=:])[\w.@/+{VALUE}-]+(?:,[\w.@/+{VALUE}-]+)+(?![^\s;]))",
+            rf"(?P<address>(?<![\w:{VALUE}])(?:{_HEX}{{1,6}}(?:::?{_HEX}{{1,6}}){{2,}}|"
+            rf"(?:[A-Fa-f]{{2,4}}:)+:?{_HEX}*{VALUE}|{_HEX}*{VALUE}(?:::?[A-Fa-f]{{2,4}})+)(?![\w:{VALUE}]))",
+            rf"(?P<dump>(?<!\S)(?:{_BYTE} ){{3,}}{_BYTE}(?!\S))",
+            rf"(?P<base64>(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;]))",
+            rf"(?P<mail>(?<![\w.+{VALUE}-])[\w.+{VALUE}-]+@{_HOST}(?:\.{_HOST})+)",
+            r"(?P<date>\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? +)?(?:"
+            rf"{_MONTH} +{VALUE}(?:,? +{VALUE}){{0,2}}{_ZONE}(?: {VALUE})?|"
+            rf"{VALUE}[ /-]{_MONTH}[ /-]{VALUE}(?: {VALUE})?{_ZONE})(?!\w))",
+            r"(?P<error>(?<![\w.])[A-Za-z_][\w.]*(?:Error|Exception|Failed)(?=:|\(|$))",
+            rf"(?P<call>(?<=[\s:=,])[A-Za-z_][\w.]*(?:[{_STRUCTURES}]|{_SIMPLE}))",
+            rf"(?P<tag>\[{_FLAT}\]|{_SIMPLE}|(?<!\w)\(\))",
+            r"(?P<open>(?<![^\s:=])(?:[A-Za-z_]+(?=\())?[\[{(](?:[^()\[\]{}]|\([^()\[\]{}]*\)|\[[^()\[\]{}]*\])*$)",
+            rf"(?P<host>(?<![\w.@/-])[a-z0-9{VALUE}-]+(?:\.[a-z0-9{VALUE}-]+)+(?=:{VALUE}))",
+            rf"(?P<kind>[{_STRUCTURES}])",
+            r"(?P<windows>(?:[A-Za-z]:|(?<![\w\\])\w+|\\)?(?<!\\[nr])\\(?!\\?[nrt](?:[\s\"'\\]|$))"
+            rf"[^\s\"'<>|,;()\[\]{_STRUCTURES}]+)",
+            rf"(?P<stem>(?<![\w.{VALUE}/-])(?:[A-Za-z_]{{2,}}(?=\.{VALUE}(?!\w))|"
+            rf"(?:[A-Z_]{{2,}}|[A-Z]?[a-z_]{{2,}})(?=/{VALUE}(?![^\s,;:)\]\"']))))",
+            rf"(?P<word>{MESSAGE_WORD}?[^{_DELIMITERS}]+)",
+            r"(?P<blanks>\s+)",
+            r"(?P<mark>.)",
+        )
+    ),
+    re.DOTALL,
+)
+_SKIPPED = frozenset("#.,")  # marks that are not compared
+_NOTHING = frozenset("None True False null nil NaN nan inf NULL".split())  # noqa: SIM905
+_DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
+_named = re.compile(r"[A-Za-z_-]{2,}\d$")
+_dotted = re.compile(r"[\w-]+(?:\.[\w-]+)+\.?$")
+_USER = frozenset("for by of as from invalid illegal unknown new".split())  # noqa: SIM905
+_user = re.compile(r"[A-Za-z_][\w.-]*$")
+_edges = re.compile(r"([/.+~&$\\-]*).*?(\.*)$", re.DOTALL)
+_OPAQUE = frozenset(
+    ("url", "mail", "address", "dump", "base64", "windows", "date", "list", "host", "error")
+)
+
+
+def tokenize(masked: str) -> Line:
+    """Split a masked line into tokens.
+
+    >>> line = tokenize(mask("src:/10.0.0.1:80, took 5 ms for [1, 2]"))
+    >>> line.key
+    ('src', ':', '<*>', 'took', '<*>', 'for', '<*>')
+    >>> line.literals
+    ('src', ':', '/<*>', 'took', '<*> ms', 'for', '[<*>, <*>]')
+    """
+    tokens: list[str] = []
+    literals: list[str] = []
+    spans: list[tuple[int, int]] = []
+    value = -1  # the last token that is a value, if only marks came since then
+    reached = 0  # of the line
+    before, last = "", ""  # the last two words, to know "for user X"
+    for found in _scan.finditer(masked):
+        kind, text = found.lastgroup, found[0]
+        start, end = found.span()
+        if start < reached:
+            break
+        if kind == "error":  # the class of an exception at the start names the event
+            if any(map(_is_text, tokens)):  # elsewhere it is a value, with its message
+                end = reached = len(masked)
+            else:
+                kind = "word"
+                before, last, value = last, text, -1
+        elif kind == "stem":  # of a name with a number: TCP_MISS/200
+            kind, value = "word", -1
+        elif kind == "word":
+            if _is_value(text, masked[end : end + 1], first=not tokens) or (
+                last == "user" and before in _USER and _user.match(text)
+            ):
+                kind = "value"
+            elif value == len(tokens) - 1 >= 0 and text.rstrip("-.") in _UNITS:
+                literals[value] += masked[spans[value][1] : end]
+                spans[value] = spans[value][0], end
+                continue
+            elif any(map(str.isalnum, text)):
+                value = -1
+            before, last = last, text
+        if kind in ("word", "mark", "blanks"):
+            # Indentation and columns: a run of blanks before a word is compared, one blank is not.
+            if text in _SKIPPED or (kind == "blanks" and (len(text) == 1 or end == len(masked))):
+                continue
+            token, literal = text, text.lstrip(MESSAGE_WORD)
+        else:
+            token, literal = WILD, _literal(kind, text)
+            if tokens and (tokens[-1].isspace() or (tokens[-1] in "<>" and spans[-1][1] == start)):
+                _drop(1, tokens, literals, spans)  # padding of a value, "less than a value"
+            if value >= 0:  # adjacent values are one
+                _drop(len(tokens) - 1 - value, tokens, literals, spans)
+                literals[value] += show(masked[spans[value][1] : start]) + literal
+                spans[value] = spans[value][0], end
+                continue
+            value = len(tokens)
+        tokens.append(token)
+        literals.append(literal)
+        spans.append((start, end))
+    starts, ends = [[place[n] for place in spans] for n in (0, 1)]
+    pairs = zip([0, *ends], [*starts, len(masked)], strict=True)
+    return Line(tuple(tokens), tuple(literals), tuple([show(masked[a:b]) for a, b in pairs]))
+
+
+def _is_text(token: str) -> bool:
+    """Whether a token is a word of a sentence: not a level, nor of "Caused by:"."""
+    return token[-1:].islower() and token not in ("Caused", "by")
+
+
+def _literal(kind: str | None, text: str) -> str:
+    """How a template shows a value: structures and names with a digit by their text."""
+    if kind == "value":
+        found = None if _named.match(text) else _edges.match(text)
+        return found[1] + WILD + found[2] if found else text
+    quoted = kind == "call" and text[-1] in KINDS["'"] + KINDS['"']  # b"..." and the like
+    return WILD if quoted or kind in _OPAQUE else show(text)
+
+
+def _drop(number: int, *lists: list[Any]) -> None:
+    if number > 0:
+        for one in lists:
+            del one[-number:]
+
+
+def _is_value(word: str, after: str, *, first: bool) -> bool:
+    if VALUE in word:
+        return True
+    if word.isalpha():
+        return word in _NOTHING
+    if _named.match(word):
+        return True
+    core = word.strip(".-+~&$/\\")
+    dots, slashes = core.count("."), core.count("/")
+    last = core.rpartition(".")[2]
+    if dots >= 2 or slashes >= 2 or (dots and slashes):
+        return not (dots and last.isupper())
+    if dots and last.lower() in _DOMAINS:
+        return True
+    return not first and after not in ("(", "=", ":") and _dotted.match(word) is not None
+
+
+def is_word(token: str) -> bool:
+    """Whether a token has letters or digits: not a mark, not a value."""
+    return token != WILD and any(map(str.isalnum, token))

@@ -4,7 +4,7 @@ import pytest
 from reproduction.data import loghub
 from reproduction.result import Result
 from reproduction.studies import log_parsers, logs
-from reproduction.studies.log_parsers import FEW, PAPER_TAU, PARSERS, RARE, TAU
+from reproduction.studies.log_parsers import FEW, PAPER_TAU, PARSERS, TAU
 from reproduction.studies.runner import FULL, Scale
 from tests.reproduction.studies.small_streams import SENTENCES, nowhere, write_log
 
@@ -120,7 +120,7 @@ def test_shards_absorbed_have_the_templates_of_one_pass(found):
 
 
 def test_the_defaults_are_among_the_settings():
-    assert (TAU, FEW, RARE) in logs.GRID
+    assert (TAU, FEW) in logs.GRID
     assert len(logs.settings(FULL)["parsers"].split("; ")) == len(PARSERS)
 
 
