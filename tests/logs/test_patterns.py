@@ -70,7 +70,7 @@ ONE = {  # lines of one template, and its text
         "GET <*> HTTP/<*> <*>",
     ),
     "two places with many names each": (
-        [f"player {a} entered zone {b} again today" for a, b in zip(NAMES, NAMES[::-1], strict=True)],
+        [f"player {NAMES[i]} entered zone {NAMES[-i]} again today" for i in range(len(NAMES))],
         "player <*> entered zone <*> again today",
     ),
     "an exception and its message": (
