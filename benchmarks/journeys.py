@@ -14,7 +14,7 @@ import gzip
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -200,16 +200,15 @@ def _listed(file: str) -> str:
     return f"{BASELINES}*" if BASELINES in file else file.removeprefix("src/distinctkv/")
 
 
-def files_of_all() -> Iterator[tuple[str, list[str], int]]:
+def files_of_all() -> list[tuple[str, list[str], int]]:
     """Each journey, the files that its reader opens, and the most there should be."""
-    for name, (journey, most) in JOURNEYS.items():
-        yield name, sorted(trace(journey)), most
+    return [(name, sorted(trace(journey)), most) for name, (journey, most) in JOURNEYS.items()]
 
 
-def table() -> str:
+def table(counted: Sequence[tuple[str, list[str], int]]) -> str:
     """The journeys as a Markdown table."""
     lines = ["| journey | files | which |", "|---|---|---|"]
-    for name, files, _ in files_of_all():
+    for name, files, _ in counted:
         lines.append(f"| {name} | {len(files)} | {', '.join(f'`{file}`' for file in files)} |")
     return "\n".join(lines)
 
@@ -223,7 +222,7 @@ def main() -> None:
     """Print the table, or write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write it into {PAGE.name}")
-    made = table()
+    made = table(files_of_all())
     if parser.parse_args().write:
         PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), made), encoding="utf-8")
     print(made)

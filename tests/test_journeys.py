@@ -7,12 +7,18 @@ from benchmarks import journeys
 pytest.importorskip("torch")
 
 
-def test_the_page_lists_the_files_of_each_journey():
+@pytest.fixture(scope="module")
+def counted():
+    """Name, files and limit of each journey."""
+    return journeys.files_of_all()
+
+
+def test_the_page_lists_the_files_of_each_journey(counted):
     page = journeys.PAGE.read_text(encoding="utf-8")
     listed = page.split(journeys.BEGIN)[1].split(journeys.END)[0].strip()
-    assert listed == journeys.table(), "run python -m benchmarks.journeys --write"
+    assert listed == journeys.table(counted), "run python -m benchmarks.journeys --write"
 
 
-def test_no_journey_has_more_files_than_its_limit():
-    counts = {name: (len(files), most) for name, files, most in journeys.files_of_all()}
+def test_no_journey_has_more_files_than_its_limit(counted):
+    counts = {name: (len(files), most) for name, files, most in counted}
     assert {name: pair for name, pair in counts.items() if pair[0] > pair[1]} == {}

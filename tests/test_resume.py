@@ -4,8 +4,8 @@ from benchmarks.kills import chunk, harass, new, work
 
 
 def test_a_killed_stream_ends_in_the_state_of_one_that_never_was(seed, tmp_path):
-    tally = harass(n_kills=12, n_chunks=100, seed=seed, folder=tmp_path)
-    assert (tally.kills, tally.differ) == (12, 0)
+    tally = harass(n_kills=6, n_chunks=80, seed=seed, folder=tmp_path)
+    assert (tally.kills, tally.differ) == (6, 0)
     assert tally.finished > 0
     assert tally.resumed > 0
 

@@ -43,7 +43,7 @@ def harass(draw, *arguments, state):
 
 
 CASES = [
-    pytest.param(bytes, (), id="plain"),
+    pytest.param(bytes, (), id="plain", marks=pytest.mark.slow),
     pytest.param(gzip.compress, (), id="packed", marks=pytest.mark.slow),
     pytest.param(bytes, ("--budget", "9", "--gain", "20"), id="budget", marks=pytest.mark.slow),
 ]

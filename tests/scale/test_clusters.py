@@ -20,7 +20,7 @@ PATIENT = {
 }
 
 
-@pytest.mark.parametrize("cluster", ["dask", "ray"])
+@pytest.mark.parametrize("cluster", ["dask", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_cluster_does_again_what_a_killed_worker_did(folder, cluster):
     command = [sys.executable, "-m", "tests.scale.clusters", cluster, str(folder)]
     done = subprocess.run(
