@@ -67,7 +67,7 @@ def split_keys(
         buffer[:, :, -1:] = buffer.index_select(2, now)
     columns = torch.arange(key.shape[2], device=key.device)
     mask = ((columns < now) | (columns == len(columns) - 1)).expand(len(key), -1)
-    out = read(query, key, value, mask, Slots.none(key, value), scaling)
+    out, _ = read(query, key, value, mask, Slots.none(key, value), scaling)
     return out.transpose(1, 2).contiguous(), None
 
 
@@ -264,7 +264,7 @@ class Decoding:
 
         def one(layer: Any, keys: Tensor, values: Tensor) -> Tensor:  # noqa: ANN401
             if isinstance(cache, DistinctCache):
-                return read(query, keys, values, layer.mask, layer.slots, D**-0.5)
+                return read(query, keys, values, layer.mask, layer.slots, D**-0.5)[0]
             return torch.nn.functional.scaled_dot_product_attention(
                 query, keys, values, enable_gqa=True
             )

@@ -4,7 +4,7 @@ import json
 
 from distinctkv.kernels.features import cut, feature, halve, raise_bars, search, settle, survey
 from distinctkv.kernels.ragged_attention import NARROW, _collect, _join, _share, _sum, _unite
-from distinctkv.kernels.reductions import gather, pour_rows
+from distinctkv.kernels.reductions import absorb_rows, gather, pour_rows
 from distinctkv.kernels.rotary import turn
 from tests.nn.compile_kernels import build
 
@@ -22,19 +22,19 @@ def main():
     for name, (kind, D, M, T, stages) in MADE.items():
         sizes = {"G": 4, "E": D, "V": D}
         tile = {"D": D, "W": D, "M": M, "T": T, "STAGES": stages}
-        # Queries, slots, means, counts, bounds, window, padding, shares, what comes out, numbers.
-        types = [*kind * 3, *"ww", *kind * 2, "*u8", *"ppp", kind, *"FIIIIII"]
+        # Queries, slots, means, counts, spans, window, padding, shares, what comes out, numbers.
+        types = [*kind * 3, *"ww", *kind * 2, "*u8", *"ppp", kind, *"pFIIIIII"]
         found[name] = build(_share, types, sizes | {"P": 4} | tile, {"num_warps": 4})[0]
         sizes = {"G": 4, "P": 4} | tile | {"M": min(64, 4 * M)}
         types = [*kind * 2, *"ww", kind, "*u8", *"pFIIIIII"]
         found[f"sum {name}"] = build(_sum, types, sizes, {"num_warps": 4})[0]
-        types = [*kind * 2, "*u8", *"pqpFIIIIII"]
+        types = [*kind * 2, "*u8", *"pqpFFIIIIII"]
         found[f"collect {name}"] = build(_collect, types, sizes, {"num_warps": 4})[0]
     found["unite"] = build(_unite, "pI", {"P": 8, "T": 128}, {"num_warps": 4})[0]
     rows, columns, warps = NARROW
     sizes = {"G": 3, "P": 1, "D": 64, "W": 64, "M": rows, "T": columns, "STAGES": 3}
     for kernel, types in ((_sum, [*"bbwwb", "*u8", *"pFIIIIII"]),
-                          (_collect, [*"bb", "*u8", *"pqpFIIIIII"])):  # fmt: skip
+                          (_collect, [*"bb", "*u8", *"pqpFFIIIIII"])):  # fmt: skip
         found[f"{kernel.__name__} narrow"] = build(kernel, types, sizes, {"num_warps": warps})[0]
     for W in (128, 256):
         for kernel, types, most in (
@@ -60,6 +60,11 @@ def main():
     words |= {"D": 64, "W": 64, "C": 64, "X": 64, "T": 32}
     types = [*"bbwwppq", "*u8", *"bpwwppI"]
     found["pour"] = build(pour_rows, types, words, {})[0]
+    for D in (64, 128):
+        tile = {"D": D, "W": D, "C": D, "X": D, "T": 32}
+        types = [*"bbwwppw", "*u8", *"wbbwwppI"]
+        words = {"WEIGHED": True, "ATTENDED": True, **tile}
+        found[f"absorb {D}"] = build(absorb_rows, types, words, {})[0]
     for name, D, H in (("turn", 64, 32), ("turn a part", 80, 16)):
         tile = {"D": D, "H": H, "W": H, "X": 64, "T": 64}
         found[name] = build(turn, "bppwpI", tile, {})[0]
@@ -67,7 +72,7 @@ def main():
         tile = {"G": 3, "H": H, "W": H, "C": 64, "V": 64, "T": 32, "S": 512}
         types = [*kind * 2, *"pp", "*u8", *"ppIIIIIIII"]
         found[f"gather {H}"] = build(gather, types, tile, {"num_warps": H // 8})[0]
-    types = [*"ppp", "b", *"II"]
+    types = [*"ppp", "b", *"pII"]
     found["join"] = build(_join, types, {"G": 4, "E": 64, "V": 64, "P": 64}, {"num_warps": 1})[0]
     print(json.dumps(found))
 

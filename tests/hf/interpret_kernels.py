@@ -16,7 +16,8 @@ import torch
 
 from distinctkv.hf import merge
 from distinctkv.hf.metric import Rotary, Scale
-from distinctkv.hf.slots import FLAT, Slots, Source, add
+from distinctkv.hf import slots as slots_module
+from distinctkv.hf.slots import FLAT, SlotBuffer, Slots, Source, add
 from distinctkv.kernels import features, reductions, rotary
 from tests.hf.rotary_reference import turned
 
@@ -132,6 +133,8 @@ def feature(generator, D, C, horizon, ragged):
     ):
         want = merge.allocate(here, present, there, may, starts, reach)
         rows = features.Rows(tokens, present)
+        if slots is not None:
+            slots = features.Rows(SlotBuffer([slots.slots], 7).layers[0], slots.there)
         table, wrong = features.tabulate(rows, slots, scale, rotary, horizon)
         got = table.route(reach)
         found += [int((a != b).sum()) for a, b in zip(got, want, strict=True)]
@@ -161,6 +164,39 @@ def poured(generator, extra):
     return [float((a[:5] - b).nan_to_num(0.0).abs().sum()) for a, b in pairs]
 
 
+def absorbed(generator, extra, L=45):
+    """How far slots that the kernel merged tokens into are from those of torch, in a buffer."""
+    P = 4
+    held = slots_of(generator, torch.tensor([[3, 1], [9, 5]]), 12, 6, 0.1)
+    tokens = slots_of(generator, torch.full((2, 2), L), 12, 6, 0.1)
+    some = [torch.rand(2, len(one), generator=generator) for one in (held, tokens)]
+    held, tokens = (replace(one, **dict(zip(extra, more, strict=False)))
+                    for one, more in zip((held, tokens), some, strict=True))  # fmt: skip
+    now = held.lengths.flatten().tolist()
+    owner, opened = torch.full((P, L), -1), torch.zeros(P, L, dtype=torch.bool)
+    for p, i in torch.rand(P, L, generator=generator).lt(0.8).nonzero().tolist():
+        opened[p, i] = float(torch.rand((), generator=generator)) < 0.3
+        owner[p, i] = int(now[p] * torch.rand((), generator=generator))
+        if opened[p, i]:
+            owner[p, i], now[p] = now[p], now[p] + 1
+    made = []
+    for kernel in (False, True):
+        buffer = SlotBuffer([held], L)
+        (reductions if kernel else slots_module).absorb(tokens, owner, opened, buffer.layers[0])
+        buffer.grow(torch.tensor(now))
+        buffer.count(torch.tensor(now))
+        made.append(buffer.layers[0])
+    opens = opened.flatten()
+    starts = torch.tensor(now).cumsum(0) - torch.tensor(now)
+    to = torch.where(owner >= 0, starts[:, None] + owner, -1).flatten()
+    old = starts[held.heads()] + held.indices()
+    sources = [Source(tokens, to, opens), Source(held, old, None)]
+    made.append(slots_module.pool(sources, torch.tensor(now).view(2, 2)))
+    flat = [list(one.compact().tensors().values()) for one in made]
+    return [float((a - b).abs().max()) for other in (0, 2)
+            for a, b in zip(flat[1], flat[other], strict=True) if len(a)]  # fmt: skip
+
+
 def main():
     generator = torch.Generator().manual_seed(int(sys.argv[1]))
     features.PART = 16
@@ -171,6 +207,7 @@ def main():
     made = [(16, 16, None, False), (24, 8, 300.0, True), (80, 20, 700.0, False)]
     featured = [feature(generator, *each) for each in made]
     pours = [poured(generator, FLAT[4 : 4 + n]) for n in (0, 1, 2)]
+    pours += [absorbed(generator, FLAT[4 : 4 + n]) for n in (0, 1, 2)]
     print(
         json.dumps(
             [

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from distinctkv.hf import attention, inputs
+from distinctkv.hf.slots import SlotBuffer
 from distinctkv.kernels import ragged_attention
 from tests.hf.ragged_cases import CASES, draw
 from tests.nn.interpret_kernels import off, poison
@@ -40,6 +41,19 @@ def known(query, keys, _, real, slots, scaling):
     return off(ragged_attention.received(*args, logs), want) / float(want.abs().max())
 
 
+def known_after(logs, query, keys, _, real, slots, scaling):
+    """How far it is from that by the logsumexp of the read itself."""
+    seen = torch.arange(query.shape[2]).expand(len(keys), -1) + 1
+    args = (query, keys, real, seen, slots, scaling)
+    want = ragged_attention.received(*args)
+    return off(ragged_attention.received(*args, logs), want) / float(want.abs().max())
+
+
+def with_room(query, keys, values, real, slots, scaling):
+    """The same with slots in a buffer, behind those of another layer."""
+    return query, keys, values, real, SlotBuffer([slots, slots], 5).layers[1], scaling
+
+
 def main():
     rng = np.random.default_rng(int(sys.argv[1]))
     # The interpreter multiplies what no one will read, and says so.
@@ -48,9 +62,12 @@ def main():
     found = {}
     for name, case in CASES.items():
         parts = draw(rng, **case)
-        want = attention.read(*parts)
-        found[name] = off(ragged_attention.read(*parts).float(), want.float())
+        want, _ = attention.read(*parts)
+        got, logs = ragged_attention.read(*parts)
+        found[name] = off(got.float(), want.float())
         found[f"{name}, received"] = received(*parts)
+        found[f"{name}, known"] = known_after(logs, *parts)
+        found[f"{name}, with room"] = off(ragged_attention.read(*with_room(*parts))[0], got)
     found["known"] = known(*draw(rng, longest=0, G=3, L=40, R=40))
     print(json.dumps(found))
 

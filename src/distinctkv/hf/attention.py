@@ -120,11 +120,12 @@ def sdpa_mask(mask: Tensor | None, length: int, keys: Tensor) -> Tensor | None:
 
 def read(
     query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, slots: Slots, scaling: float
-) -> Tensor:
+) -> tuple[Tensor, Tensor | None]:
     """Attend (B, H G, L, D) queries to slots, and to the (B, H, R, D) window that they end.
 
     softmax(q k s + log n) over slots of n tokens and the visible window, n = 1. Heads differ in
-    length: on a GPU one kernel takes them all, elsewhere each is a call of sdpa.
+    length: on a GPU one kernel takes them all, elsewhere each is a call of sdpa. The kernel also
+    gives the logsumexp of each query's logits, (B, H G, L).
     """
     if kernel_takes(query, keys, values, slots):
         from ..kernels import ragged_attention
@@ -153,7 +154,7 @@ def read(
                 bias.repeat(G, 1),
                 scale=scaling,
             ).view(G, L, -1)
-    return out
+    return out, None
 
 
 def kernel_takes(query: Tensor, keys: Tensor, values: Tensor, slots: Slots) -> bool:

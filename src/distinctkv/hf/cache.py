@@ -143,7 +143,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
                 four = sdpa_mask(padding, length, keys)
                 out = sdpa(module, query, keys, values, four, scaling=scaling)
         else:
-            out = read(query, keys, values, window.mask, layer.slots, scaling)
+            out, logsumexp = read(query, keys, values, window.mask, layer.slots, scaling)
             out = out.transpose(1, 2).contiguous()
         with torch.no_grad():
             if self.measures_attention:
@@ -232,14 +232,15 @@ class DistinctCache(Cache):  # type: ignore[misc]
         columns = self.budget.n_to_merge(self, length)
         # Queries that come one by one wait, as their tokens do.
         if columns or length > 1:
-            self._accumulate()
+            self.accumulate()
         if columns:
             thresholds = self.budget.current(self, columns)
             merge_window(self.layers, columns, self.config, thresholds, self.metric)
             self.share()
             self.budget.settle(self)
 
-    def _accumulate(self) -> None:
+    def accumulate(self) -> None:
+        """Count pending queries in the moments."""
         accumulate_pending(self.layers)
         self.share()
 
@@ -343,7 +344,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the cache to a safetensors file with a digest, atomically."""
         inputs.check_complete(self)
-        self._accumulate()
+        self.accumulate()
         serialization.save(self, path)
 
     @staticmethod

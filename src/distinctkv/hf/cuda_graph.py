@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,14 +18,17 @@ from torch.nn.modules import module as base
 
 from .attention import attention_received, kernel_takes, read
 from .cache import DistinctCache
-from .config import NAME
-from .inputs import Window
+from .config import NAME, MaskError, PositionError
+from .inputs import GROW, Window
 from .layer import DistinctLayer
+from .merge import merge_in_place, not_finite
 from .model_support import ModelSpec
+from .slots import SlotBuffer, Slots
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+ROOM = 4  # blocks of tokens for which each head has room behind its slots
 SYNCHRONISES = "called a synchronizing"  # how torch's warning begins
 # Arguments of a step; all others must be None or False.
 ARGUMENTS = {"input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache",
@@ -137,14 +140,13 @@ class GraphRecorder:
 class StaticLayer:
     """The window of a layer in a buffer with room, and what is measured beside it."""
 
-    def __init__(self, layer: DistinctLayer, room: int) -> None:
-        assert layer.slots is not None
-        self.layer, self.slots = layer, layer.slots
-        self.slots.bounds()  # made before a graph is recorded
-        self.keys, self.values = _widen(layer.keys, 2, room), _widen(layer.values, 2, room)
-        self.received = None if layer.received is None else _widen(layer.received, 2, room)
-        self.pending: Tensor | None = None  # (B, H G, room, D) queries
+    def __init__(self, layer: DistinctLayer, slots: Slots, keys: Tensor, values: Tensor,
+                 received: Tensor | None) -> None:  # fmt: skip
+        self.layer, self.slots = layer, slots
+        self.keys, self.values, self.received = keys, values, received
+        self.pending: Tensor | None = None  # (B, H G, tokens until a merge, D) queries
         self.left = layer.keys, layer.values, len(layer.pending)
+        layer.set_slots(slots)
 
     def add_query(self, query: Tensor, index: Tensor, room: int) -> None:
         """Write the queries of the new token into the pending ones."""
@@ -159,39 +161,73 @@ class StaticLayer:
         """Whether the layer is as the last step left it."""
         layer, (keys, values, waiting) = self.layer, self.left
         # Saving a cache, for one, accumulates the pending queries.
-        return layer.keys is keys and layer.values is values and len(layer.pending) == waiting
+        return (
+            layer.keys is keys
+            and layer.values is values
+            and len(layer.pending) == waiting
+            and layer.slots is self.slots
+        )
 
     def advance(self, columns: int, window: Window) -> None:
         """Show the layer one token more."""
         layer, n = self.layer, len(self.layer.pending)
-        layer.advance(
-            self.keys[:, :, :columns],
-            self.values[:, :, :columns],
-            window,
-            None if self.received is None else self.received[..., :columns],
-            None if self.pending is None else self.pending[:, :, n : n + 1],
-        )
+        query = None if self.pending is None else self.pending[:, :, n : n + 1]
+        keys, values, received = self.window(columns)
+        layer.advance(keys, values, window, received, query)
         self.left = layer.keys, layer.values, len(layer.pending)
+
+    def window(self, columns: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Keys, values and attention received of the first columns."""
+        received = None if self.received is None else self.received[..., :columns]
+        return self.keys[:, :, :columns], self.values[:, :, :columns], received
+
+    def drop(self, columns: int, window: Window) -> None:
+        """Show the layer the columns that a merge left."""
+        keys, values, received = self.window(columns)
+        self.layer.set_window(keys, values, *window, received)
+        self.left = keys, values, len(self.layer.pending)
 
 
 class StaticStep:
-    """Steps of one token for each sequence in static buffers, from one merge to the next."""
+    """Steps of one token for each sequence in static buffers, which merges shift and fill.
 
-    def __init__(self, cache: DistinctCache, model: Any, room: int) -> None:  # noqa: ANN401
-        first = cache.layers[0]
+    The device is asked for nothing from one merge to the next: what it finds wrong in positions
+    and masks that lie there is told by the next merge, or at the end.
+    """
+
+    def __init__(self, cache: DistinctCache, model: Any, block: int) -> None:  # noqa: ANN401
+        first, batch = cache.layers[0], cache.batch
         assert first.positions is not None
         assert first.mask is not None
-        self.cache, self.model, self.room = cache, model, room
-        B, device = len(first.keys), first.keys.device
-        self.layers = [StaticLayer(layer, room + 1) for layer in cache.layers]
-        self.window_positions = _widen(first.positions, 1, room + 1)
-        self.mask = _widen(first.mask, 1, room + 1)
+        assert batch is not None
+        self.cache, self.model = cache, model
+        room = cache.config.max_recent + block
+        held = [layer.slots for layer in cache.layers if layer.slots is not None]
+        self.buffer = SlotBuffer(held, ROOM * block)
+        # (N, B, H, room + 1, ...)
+        self.keys = _widen([layer.keys for layer in cache.layers], 2, room + 1)
+        self.values = _widen([layer.values for layer in cache.layers], 2, room + 1)
+        measured = [layer.received for layer in cache.layers if layer.received is not None]
+        self.received = _widen(measured, 2, room + 1) if measured else None
+        self.layers = [
+            StaticLayer(layer, self.buffer.layers[n], self.keys[n], self.values[n],
+                        None if self.received is None else self.received[n])
+            for n, layer in enumerate(cache.layers)
+        ]  # fmt: skip
+        self.window_positions = _widen([first.positions], 1, room + 1)[0]
+        self.mask = _widen([first.mask], 1, room + 1)[0]
         self.mask[:, -1] = True
-        self.ids, self.positions, self.seen = (
-            torch.zeros(B, 1, dtype=torch.long, device=device) for _ in range(3)
+        B, device = len(first.keys), first.keys.device
+        self.ids, self.positions = (
+            torch.zeros(B, 1, dtype=torch.long, device=device) for _ in range(2)
         )
+        self.padding = batch.padding[:, None].to(device)
+        self.seen = batch.seq_length + 1 - self.padding  # with the new token
+        self.last = batch.last[:, None].to(device).clone()
+        self.wrong = torch.zeros(2, dtype=torch.bool, device=device)  # a position, a mask
         self.column = torch.tensor([first.window_length], device=device)  # of the new token
         self.query = torch.tensor([len(first.pending)], device=device)  # and of its queries
+        self.n_pending = max(block, room - first.window_length + len(first.pending))
         self.ran = False
 
     def is_unchanged(self) -> bool:
@@ -200,13 +236,15 @@ class StaticStep:
         mode = torch.is_inference_mode_enabled() or not self.ids.is_inference()
         return bool(self.layers) and mode and all(layer.is_unchanged() for layer in self.layers)
 
-    def set_inputs(self, ids: Tensor, positions: Tensor) -> None:
-        """The tokens (B, 1) of the next step, and their positions (B, 1) on the CPU."""
+    def set_inputs(self, step: Step) -> None:
+        """The tokens of the next step, their positions and the mask."""
         batch = self.cache.batch
         assert batch is not None
-        self.ids.copy_(ids)
-        self.positions.copy_(positions, non_blocking=True)
-        self.seen.copy_(batch.seq_length + 1 - batch.padding[:, None], non_blocking=True)
+        self.ids.copy_(step.ids)
+        self.positions.copy_(step.positions, non_blocking=True)
+        if step.mask is not None:
+            real = torch.arange(batch.seq_length + 1, device=self.ids.device) >= self.padding
+            self.wrong[1] |= (step.mask != real).any()
 
     def run(self) -> Any:  # noqa: ANN401
         """What the device does in a step; changes nothing but tensors."""
@@ -223,8 +261,11 @@ class StaticStep:
         positions = self.positions.to(self.window_positions.dtype)
         self.window_positions.index_copy_(1, self.column, positions)
         self.mask.index_fill_(1, self.column, True)
+        self.wrong[0] |= (self.positions <= self.last).any()
+        self.last.copy_(self.positions)
         self.column += 1
         self.query += 1
+        self.seen += 1
         self.ran = True
         return out
 
@@ -234,41 +275,102 @@ class StaticStep:
         """Attention of one layer, and its new token into the window."""
         static = self.layers[index]
         static.keys[:, :, -1:], static.values[:, :, -1:] = key, value
-        out = read(query, static.keys, static.values, self.mask, static.slots, scaling)
+        out, logs = read(query, static.keys, static.values, self.mask, static.slots, scaling)
         static.keys.index_copy_(2, self.column, key)
         static.values.index_copy_(2, self.column, value)
         if static.received is not None:
             static.received += attention_received(
-                query, static.keys, self.mask, self.seen, static.slots, scaling
+                query, static.keys, self.mask, self.seen, static.slots, scaling, logs
             )
             static.received.index_copy_(2, self.column, static.received[..., -1:].clone())
             static.received[..., -1] = 0.0
         if self.cache.metric is None:
-            left = self.room - self.cache.layers[0].window_length
-            static.add_query(query, self.query, left + len(static.layer.pending))
+            static.add_query(query, self.query, self.n_pending)
             static.layer.scaling = scaling
         return out.transpose(1, 2).contiguous()
 
-    def close(self, positions: Tensor) -> None:
+    def close(self) -> None:
         """After a step: the cache has one token more, and merges if enough wait."""
         cache = self.cache
         assert cache.batch is not None
         columns = cache.layers[0].window_length + 1
-        cache.window = Window(self.window_positions[:, :columns], self.mask[:, :columns])
+        window = cache.window = self.window(columns)
         for static in self.layers:
-            static.advance(columns, cache.window)
-        cache.batch.advance(positions)
-        if cache.budget.n_to_merge(cache, 1):
+            static.advance(columns, window)
+        cache.batch.advance(self.positions)
+        merged = cache.budget.n_to_merge(cache, 1)
+        if merged and self.takes(merged):
+            self.merge(merged)
+            cache.budget.settle(cache)
+        elif merged:
+            self.check()
             self.layers.clear()  # so that old slots are freed as new ones come
-        cache.finish(1)
+            cache.finish(1)
+
+    def window(self, columns: int) -> Window:
+        """The first columns of the window."""
+        return Window(self.window_positions[:, :columns], self.mask[:, :columns])
+
+    def takes(self, columns: int) -> bool:
+        """Whether so many columns can merge where slots lie: room is left, and a threshold known."""
+        known = self.cache.budget.current(self.cache, columns)
+        return self.buffer.has_room(columns) and any(at is not None for at in known)
+
+    def merge(self, columns: int) -> None:
+        """Merge the oldest columns in place: what the graph reads and writes stays where it is."""
+        cache = self.cache
+        for static in self.layers:
+            if static.pending is not None:
+                n = len(static.layer.pending)
+                static.layer.gather_pending(static.pending[:, :, :n])
+        cache.accumulate()
+        thresholds = cache.budget.current(cache, columns)
+        found = merge_in_place(
+            cache.layers, columns, cache.config, thresholds, cache.metric, self.buffer
+        )
+        # The only synchronisation from one merge to the next.
+        found = torch.cat((found, self.wrong.long())).cpu()
+        self.tell(found[-2:])
+        if found[-3]:
+            raise not_finite()
+        self.buffer.count(found[:-3])
+        left = cache.layers[0].window_length - columns
+        for rows, dim in ((self.window_positions, 1), (self.mask, 1), (self.keys, 3),
+                          (self.values, 3), (self.received, 3)):  # fmt: skip
+            if rows is not None:
+                rows.narrow(dim, 0, left).copy_(rows.narrow(dim, columns, left).clone())
+        self.mask[:, left:-1] = False
+        self.column.fill_(left)
+        self.query.zero_()
+        for static in self.layers:
+            static.drop(left, self.window(left))
+        cache.share()
+
+    def check(self) -> None:
+        """Raise if positions or a mask on the device were wrong; synchronises."""
+        self.tell(self.wrong.cpu())
+
+    def tell(self, wrong: Tensor) -> None:
+        """Raise what was wrong with a position and a mask, (2,) on the CPU."""
+        if not wrong.any():
+            return
+        self.layers.clear()
+        self.cache.interrupted = True
+        if wrong[0]:
+            raise PositionError(f"a position since the last merge is not after the last; {GROW}")
+        raise MaskError(
+            "an attention_mask since the last merge is not the known padding and ones; give the "
+            "mask of the prompt with a 1 for each new token, and reset() the cache"
+        )
 
 
-def _widen(tensor: Tensor, dim: int, room: int) -> Tensor:
-    """The same with zeros behind it."""
-    shape = list(tensor.shape)
+def _widen(tensors: Sequence[Tensor], dim: int, room: int) -> Tensor:
+    """The tensors one beside the other, with zeros behind each."""
+    shape = list(tensors[0].shape)
     shape[dim] = room
-    wide = tensor.new_zeros(shape)
-    wide.narrow(dim, 0, tensor.shape[dim]).copy_(tensor)
+    wide = tensors[0].new_zeros(len(tensors), *shape)
+    for one, tensor in zip(wide, tensors, strict=True):
+        one.narrow(dim, 0, tensor.shape[dim]).copy_(tensor)
     return wide
 
 
@@ -277,7 +379,8 @@ class Step(NamedTuple):
 
     cache: DistinctCache
     ids: Tensor  # (B, 1)
-    positions: Tensor  # (B, 1), on the CPU
+    positions: Tensor  # (B, 1)
+    mask: Tensor | None  # (B, tokens), on the device, to be compared there
 
 
 class CapturedForward:
@@ -298,11 +401,14 @@ class CapturedForward:
 
     def close(self) -> None:
         """Restore the model's own forward, as soon as none is on top of it."""
-        self.closed, self.steps, self.replay, self.known = True, None, None, None
+        steps, self.closed, self.known = self.steps, True, None
+        self.steps = self.replay = None
         while isinstance(top := vars(self.model).get("forward"), CapturedForward) and top.closed:
             del self.model.forward
             if top.before is not None:
                 self.model.forward = top.before
+        if steps is not None and not steps.cache.interrupted:
+            steps.check()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """What the model returns."""
@@ -311,6 +417,8 @@ class CapturedForward:
         step = self._step(self.signature.bind(*args, **kwargs).arguments)
         if step is not None and self._is_unchanged(step.cache):
             return self._run(step)
+        if self.steps is not None and self.steps.layers:
+            self.steps.check()
         self.steps = self.replay = self.known = None
         out = self.forward(*args, **kwargs)
         self.known = None if step is None else _windows(step.cache)
@@ -320,9 +428,8 @@ class CapturedForward:
         cache, steps = step.cache, self.steps
         if steps is None or not steps.is_unchanged():
             self.steps = self.replay = None  # frees their memory first
-            room = cache.config.max_recent + cache.budget.block(cache)
-            steps = self.steps = StaticStep(cache, self.forward, room)
-        steps.set_inputs(step.ids, step.positions)
+            steps = self.steps = StaticStep(cache, self.forward, cache.budget.block(cache))
+        steps.set_inputs(step)
         cache.interrupted = True
         if not steps.ran:  # the first compiles kernels
             out = self.recorder.check(steps.run)
@@ -331,7 +438,7 @@ class CapturedForward:
                 self.replay = self.recorder.record(steps.run)
             out = self.replay()
         self.known = None
-        steps.close(step.positions)
+        steps.close()
         cache.interrupted = False
         self.known = _windows(cache)
         return type(out)(logits=out.logits.clone(), past_key_values=cache)
@@ -353,10 +460,12 @@ class CapturedForward:
             return None
         if not (_logits_only(arguments, self.model.config) and _is_ready(cache, ids)):
             return None
-        if not _is_known(cache, arguments.get("attention_mask")):
+        mask = arguments.get("attention_mask")
+        if not _is_known(cache, mask):
             return None
         positions = _positions(cache, ids, arguments.get("position_ids"))
-        return None if positions is None else Step(cache, ids, positions)
+        later = mask.bool() if mask is not None and not mask.is_cpu else None
+        return None if positions is None else Step(cache, ids, positions, later)
 
 
 def _windows(cache: DistinctCache) -> tuple[DistinctCache, list[Tensor]]:
@@ -407,23 +516,26 @@ def reads_by_kernel(cache: DistinctCache) -> bool:
 
 
 def _is_known(cache: DistinctCache, mask: object) -> bool:
-    """Whether a mask is the padding that is known, on the left."""
+    """Whether a mask is the padding that is known, on the left; on a device it may be."""
     assert cache.batch is not None
     padding, total = cache.batch.padding, cache.batch.seq_length + 1
     if mask is None:
         return not bool(padding.any())
     if not isinstance(mask, Tensor) or mask.shape != (len(padding), total):
         return False
-    real = torch.arange(total, device=mask.device) >= padding.to(mask.device)[:, None]
-    return bool((mask.bool() == real).all())
+    if not mask.is_cpu:
+        return True
+    return bool((mask.bool() == (torch.arange(total) >= padding[:, None])).all())
 
 
 def _positions(cache: DistinctCache, ids: Tensor, given: Tensor | None) -> Tensor | None:
-    """Positions (B, 1) of the tokens on the CPU, if they come after those before."""
+    """Positions (B, 1) of the tokens, if they come after those before; on a device they may."""
     assert cache.batch is not None
     if given is None:
         given = torch.full((1, 1), cache.batch.seq_length)
     if given.shape not in ((1, 1), ids.shape):
         return None
-    positions = given.cpu().expand(len(ids), 1)
-    return positions if bool((positions[:, 0] > cache.batch.last).all()) else None
+    positions, last = given.expand(len(ids), 1), cache.batch.last
+    if positions.is_cpu and last.is_cpu:
+        return positions if bool((positions[:, 0] > last).all()) else None
+    return positions

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .cache import DistinctCache
     from .layer import DistinctLayer
 
+GROW = "positions must grow from pass to pass: give them in order, or reset() the cache"
 # Options of attention that slots do not have.
 UNSUPPORTED = ("softcap", "s_aux", "sliding_window", "position_bias")
 
@@ -48,11 +49,11 @@ class Window(NamedTuple):
 
 @dataclass(slots=True)
 class Batch:
-    """Tokens seen, padding on the left, and the last position of each sequence; on the CPU."""
+    """Tokens seen, padding on the left (on the CPU), and the last position of each sequence."""
 
     seq_length: int
     padding: Tensor  # (B,)
-    last: Tensor  # (B,)
+    last: Tensor  # (B,), on the CPU or, after steps in place, on the device
 
     @classmethod
     def start(cls, size: int) -> Batch:
@@ -131,6 +132,7 @@ class Batch:
 
     def _last(self, positions: Tensor, real: Tensor) -> Tensor:
         """The last positions, if the positions of all tokens grow."""
+        self.last = self.last.cpu()
         before = torch.cat((self.last[:, None], positions[:, :-1]), 1)
         # The first token follows the last of the pass before, not the padding beside it.
         first = real & (real.cumsum(1) == 1)
@@ -140,8 +142,7 @@ class Batch:
             sequence, token = wrong[0].tolist()
             raise PositionError(
                 f"token {token} of sequence {sequence} has position "
-                f"{int(positions[sequence, token])} after {int(before[sequence, token])}; "
-                "positions must grow from pass to pass: give them in order, or reset() the cache"
+                f"{int(positions[sequence, token])} after {int(before[sequence, token])}; {GROW}"
             )
         return torch.where(real[:, -1], positions[:, -1], self.last)
 

@@ -196,7 +196,7 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
         self.pending = []
         known = queries if self.counted is None else torch.cat((self.counted, queries), 2)
         n = min(known.shape[2], self.window_length, self.recent + MAX_WAITING)
-        self.counted = _own(known[:, :, known.shape[2] - n :])
+        self.counted = known[:, :, known.shape[2] - n :].clone()
 
     def add_received(self, received: Tensor) -> None:
         """Add the attention (B, H, R) that the tokens of the window received."""
@@ -207,6 +207,15 @@ class DistinctLayer(DynamicLayer):  # type: ignore[misc]
     def set_slots(self, slots: Slots) -> None:
         """Hold these slots."""
         self.slots = slots
+
+    def compact(self) -> None:
+        """Hold slots end to end, without the room that steps in place leave behind each head."""
+        if self.slots is not None:
+            self.slots = self.slots.compact()
+
+    def gather_pending(self, queries: Tensor) -> None:
+        """Hold the pending queries as one tensor (B, H G, L, D) that has all of them."""
+        self.pending = [queries]
 
     def append_trace(self, owner: Tensor) -> None:
         """The slots (B, H, L) of the tokens that are merged."""

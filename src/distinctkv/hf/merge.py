@@ -21,7 +21,7 @@ from .attention import MIN_SHARE
 from .config import CacheConfig
 from .layer import DistinctLayer
 from .metric import Metric, Moments, Scale
-from .slots import Slots, Source, pool
+from .slots import SlotBuffer, Slots, Source, absorb, pool
 
 if TYPE_CHECKING:
     from ..kernels.features import Table
@@ -200,13 +200,16 @@ class LayerGroup:
         numbers: list[int],
         metric: Metric | None,
         horizon: float | None = None,
+        *,
+        in_place: bool = False,
     ) -> None:
         self.layers, self.numbers = [layers[i] for i in numbers], numbers
         first = self.layers[0]
         self.B, self.H = int(first.keys.shape[0]), int(first.keys.shape[1])
         self.device = first.keys.device
         none = Slots.none(first.keys, first.values)
-        self.held = Slots.join([layer.slots or none for layer in self.layers])
+        held = Slots.join([layer.slots or none for layer in self.layers])
+        self.held = held if in_place else held.compact()
         self.metric, self.horizon = metric, horizon
 
     @property
@@ -216,7 +219,7 @@ class LayerGroup:
 
     def lengths(self) -> Tensor:
         """Slots of each head, (P,), on the device."""
-        return self.held.bounds().diff().long()
+        return self.held.sizes().long()
 
     def scale(self) -> Scale:
         """The metric of each head."""
@@ -351,9 +354,44 @@ def merge_window(
         _merge_group(group, columns, config, thresholds)
 
 
+def merge_in_place(
+    layers: Sequence[DistinctLayer],
+    columns: int,
+    config: CacheConfig,
+    thresholds: Sequence[float | None],
+    metric: Metric | None,
+    buffer: SlotBuffer,
+) -> Tensor:
+    """The same into a buffer with room for it, by at least one threshold; windows stay.
+
+    Does not synchronise. The slots of each head afterwards, and whether a token or the metric is
+    not finite, (P + 1,); the buffer is told the former by ``count``, which synchronises.
+    """
+    found, wrong = [], []
+    for numbers in groups(layers, columns):
+        group = LayerGroup(layers, numbers, metric, config.merge.horizon, in_place=True)
+        tokens, choice, odd = _allocate_window(group, columns, config, thresholds)
+        absorb(tokens, choice.owner, choice.opened, group.held)
+        _trace(group, choice)
+        found.append(choice.lengths.long())
+        wrong.append(odd)
+    buffer.grow(torch.cat(found))
+    return torch.cat((*found, torch.stack(wrong).any()[None].long()))
+
+
 def _merge_group(
     group: LayerGroup, columns: int, config: CacheConfig, thresholds: Sequence[float | None]
 ) -> None:
+    tokens, choice, wrong = _allocate_window(group, columns, config, thresholds)
+    _set_slots(group, tokens, choice, wrong)
+    _trace(group, choice)
+    _shorten(group, columns)
+
+
+def _allocate_window(
+    group: LayerGroup, columns: int, config: CacheConfig, thresholds: Sequence[float | None]
+) -> tuple[Slots, Allocation, Tensor]:
+    """The oldest tokens, the slot of each, and whether something is not finite."""
     mask = group.layers[0].mask
     assert mask is not None
     real = group.per_head(mask[:, :columns])
@@ -365,22 +403,23 @@ def _merge_group(
         lengths = group.lengths()
         owner = torch.where(real, lengths[:, None] + order, -1)
         choice = Allocation(owner, real, lengths + real.sum(1))
-        wrong = _lost(group).long() + NOT_FINITE * _odd(tokens)
-    else:
-        # Below 0, for a sequence without a threshold, each token opens a slot.
-        at = group.values([-1.0 if at is None else at for at in thresholds])[:, None]
-        radius = at.expand(real.shape) if weight is None else at / weight
-        joinable = None
-        if len(group.held):
-            joinable = group.held.mask()
-            joinable[:, : config.sinks] = False
-        assign, wrong = compare(group, tokens, real, joinable, times=1)
-        choice = assign(radius.masked_fill(sink, -1.0))
-    _set_slots(group, tokens, choice, wrong)
+        return tokens, choice, _lost(group).long() + NOT_FINITE * _odd(tokens)
+    # Below 0, for a sequence without a threshold, each token opens a slot.
+    at = group.values([-1.0 if at is None else at for at in thresholds])[:, None]
+    radius = at.expand(real.shape) if weight is None else at / weight
+    joinable = None
+    if len(group.held):
+        joinable = group.held.mask()
+        joinable[:, : config.sinks] = False
+    assign, wrong = compare(group, tokens, real, joinable, times=1)
+    return tokens, assign(radius.masked_fill(sink, -1.0)), wrong
+
+
+def _trace(group: LayerGroup, choice: Allocation) -> None:
+    """Note the slot of each token, if the cache keeps a trace."""
     if group.layers[0].trace:
         for layer, owner in zip(group.layers, group.each(choice.owner.int()), strict=True):
             layer.append_trace(owner)
-    _shorten(group, columns)
 
 
 def _weight(group: LayerGroup, importance: float, rest: Tensor) -> Tensor | None:
@@ -412,7 +451,8 @@ def _tokens(group: LayerGroup, columns: int, config: CacheConfig, weight: Tensor
     lengths = torch.full((len(layers) * group.B, group.H), L)
     heavy = none if weight is None else weight.flatten()
     made = Slots(keys, values, ones, positions, heavy, received, lengths)
-    made._bounds.append(torch.arange(0, P * L + 1, L, dtype=torch.int32, device=group.device))
+    begins = torch.arange(0, P * L, L, dtype=torch.int32, device=group.device)
+    made._spans.append(torch.stack((begins, begins + L)))
     return made
 
 
@@ -449,10 +489,7 @@ def _set_slots(group: LayerGroup, tokens: Slots, choice: Allocation, wrong: Tens
     lengths = torch.cat((choice.lengths, wrong.long()[None])).cpu()
     doubt = int(lengths[-1])
     if doubt and (doubt != NOT_FINITE or _wrong(tokens, choice.owner >= 0)):
-        raise FloatingPointError(
-            "the model gave keys or values that are not finite; load it in bfloat16 or float32, "
-            "and reset() the cache"
-        )
+        raise not_finite()
     held, P = group.held, group.n_heads
     if not len(held) and int(lengths[:P].sum()) == len(tokens):  # each token is a slot
         group.set_slots(replace(tokens, positions=tokens.positions.clone()))
@@ -463,6 +500,14 @@ def _set_slots(group: LayerGroup, tokens: Slots, choice: Allocation, wrong: Tens
     if len(held):
         sources.append(Source(held, starts[held.heads()] + held.indices(), None))
     group.set_slots(pool(sources, lengths[:P].clone().view(held.lengths.shape)))
+
+
+def not_finite() -> FloatingPointError:
+    """What to raise if a key, a value or a metric is not finite."""
+    return FloatingPointError(
+        "the model gave keys or values that are not finite; load it in bfloat16 or float32, and "
+        "reset() the cache"
+    )
 
 
 def _shorten(group: LayerGroup, columns: int) -> None:

@@ -29,6 +29,7 @@ def save(cache: DistinctCache, path: str | os.PathLike[str]) -> None:
     """Write a cache to a safetensors file with a digest, atomically."""
     tensors: dict[str, Tensor] = {}
     for index, layer in enumerate(cache.layers):
+        layer.compact()
         tensors |= {f"{index}.{name}": part for name, part in layer.tensors().items()}
     if cache.batch is not None and cache.frequencies is not None:
         tensors |= {"padding": cache.batch.padding, "last": cache.batch.last}

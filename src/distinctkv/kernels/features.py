@@ -66,13 +66,13 @@ def _turned(keys, positions, row, there, turns, stretch, H: tl.constexpr, W: tl.
 
 
 @triton.jit(
-    do_not_specialize=["L"], do_not_specialize_on_alignment=["positions", "bounds", "ends", "there"]
+    do_not_specialize=["L"], do_not_specialize_on_alignment=["positions", "spans", "ends", "there"]
 )
 def survey(
     keys,  # (M, D)
     values,  # (M, C)
     positions,  # (M,) int32
-    bounds,  # (N + 1,) int32: where the rows of each head begin,
+    spans,  # (2, N) int32: where the rows of each head begin,
     ends,  # (N,) int32: and how many are read
     there,  # (N, L) int8
     turns,  # (H,): of a position
@@ -90,7 +90,7 @@ def survey(
 ):
     """S rows of a head; grid (L / S, N)."""
     part, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    begin = tl.load(bounds + head)
+    begin = tl.load(spans + head)
     length = tl.load(ends + head)
     d, x = tl.arange(0, W), tl.arange(0, X)
     ones, twos = tl.zeros((W,), tl.float32), tl.zeros((W,), tl.float32)
@@ -120,19 +120,19 @@ def survey(
 
 @triton.jit(
     do_not_specialize=["L", "group", "heads"],
-    do_not_specialize_on_alignment=["positions", "bounds", "ends", "there", "wrong"],
+    do_not_specialize_on_alignment=["positions", "spans", "ends", "there", "wrong"],
 )
 def feature(
     keys,
     values,
     positions,
-    bounds,
+    spans,
     ends,
     there,
     turns,
     means,  # (N, F)
     factors,  # (P, D, D): head n has row n // group * heads + n % heads
-    spans,  # (P,): of the values
+    value_sizes,  # (P,)
     powers,  # (N,): of two, to multiply by
     highs,  # rows of V float16
     lows,
@@ -156,7 +156,7 @@ def feature(
 ):
     """T rows of a head; grid (L / T, N)."""
     head = tl.program_id(1).to(tl.int64)
-    begin = tl.load(bounds + head)
+    begin = tl.load(spans + head)
     length = tl.load(ends + head)
     if tl.program_id(0) * T < length:
         D: tl.constexpr = 2 * H
@@ -176,7 +176,7 @@ def feature(
         value = tl.load(values + mine, mask=used[:, None] & (x < C)[None, :], other=0.0)
         value = value.to(tl.float32) - tl.load(mean + D + x, mask=x < C, other=0.0)[None, :]
         own = head // group * heads + head % heads
-        value = tl.where(used[:, None], value / tl.load(spans + own), 0.0) * scale
+        value = tl.where(used[:, None], value / tl.load(value_sizes + own), 0.0) * scale
         high, low = halves(value)
         cell = to[:, None] * V + D + x[None, :]
         inside = known[:, None] & (x < C)[None, :]
@@ -612,10 +612,12 @@ def tabulate(
     present = tokens.there
     device, N = present.device, len(present)
     C, D = tokens.slots.values.shape[1], tokens.slots.keys.shape[1]
-    starts, lengths = tokens.slots.bounds()[:-1].long(), torch.zeros_like(tokens.slots.bounds()[1:])
+    starts = tokens.slots.spans()[0].long()
+    lengths = torch.zeros_like(tokens.slots.spans()[0])
     parts = [tokens] if slots is None else [tokens, slots]
     if slots is not None:
-        starts, lengths = starts + slots.slots.bounds()[:-1], slots.slots.bounds().diff()
+        lengths = slots.slots.sizes()
+        starts = starts + lengths.cumsum(0) - lengths
     begins = starts + lengths
     n_rows = sum(len(rows) for rows, _ in parts)
     steps = torch.arange(1, present.shape[1] + 1, device=device, dtype=torch.int32)
@@ -634,7 +636,7 @@ def tabulate(
     for (rows, there), end, to in zip(parts, read, (begins, starts), strict=False):
         if len(rows):
             feature[(triton.cdiv(there.shape[1], step), N)](
-                rows.keys, rows.values, rows.positions, rows.bounds(), end,
+                rows.keys, rows.values, rows.positions, rows.spans(), end,
                 there.contiguous().view(torch.int8), turns, means, scale.factor, scale.size, power,
                 highs, lows, sizes, places, to, wrong, there.shape[1], scale.group, scale.heads,
                 rotary.scaling, float(horizon or 1.0), BESIDE=horizon is not None,
@@ -655,7 +657,7 @@ def _centre(parts, read, scale, turns, stretch):
         most = sums.new_zeros(n_parts, N, 2)
         first = not tops
         survey[(n_parts, N)](
-            rows.keys, rows.values, rows.positions, rows.bounds(), end,
+            rows.keys, rows.values, rows.positions, rows.spans(), end,
             there.contiguous().view(torch.int8), turns, sums, most, L, stretch,
             SUMS=first, **_sizes(D, C), T=STEP, S=SPAN,
         )  # fmt: skip

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from functools import cache
-from math import e, log2
+from math import e, log, log2
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 WAVES = 4  # programs for each processor of the device
 MOST = 64  # parts of a head
 WARPS = 4
+LN2 = tl.constexpr(log(2))
 
 
 def read(
@@ -39,8 +40,11 @@ def read(
     real: Tensor,
     slots: Slots,
     scaling: float,
-) -> Tensor:
-    """What `attention.read` gives, (B, H G, L, E), laid out so that heads come after queries."""
+) -> tuple[Tensor, Tensor]:
+    """What `attention.read` gives: (B, H G, L, E), laid out so that heads come after queries.
+
+    And the logsumexp of each query's logits, (B, H G, L).
+    """
     B, H, R, D = keys.shape
     L, E = query.shape[2], values.shape[3]
     G = query.shape[1] // H
@@ -48,6 +52,7 @@ def read(
     N, n_rows, wide = B * H, G * L, max(D, E) > 128
     query = query if query.stride(3) == 1 else query.contiguous()
     out = values.new_empty(B, L, H * G, E)
+    logs = query.new_empty(B, H * G, L, dtype=torch.float32)
     M = min(max(triton.next_power_of_2(n_rows), 16), 16 if wide else 64)
     T = 64 if max(D, E) * query.element_size() <= 256 else 32
     blocks = triton.cdiv(n_rows, M)
@@ -59,15 +64,16 @@ def read(
         shares.append(query.new_empty(N * n_rows * P * E, dtype=torch.float32))
     sizes = {"G": G, "E": E, "V": _width(E), "P": P}
     _share[(P, N, blocks)](
-        query, slots.keys, slots.values, slots.counts, slots.bounds(),
+        query, slots.keys, slots.values, slots.counts, slots.spans(),
         keys.contiguous(), values.contiguous(), real.contiguous().view(torch.uint8), *shares, out,
+        logs,
         scaling * log2(e), H, L, R, *query.stride()[:3],
         **sizes, D=D, W=_width(D), M=M, T=T, STAGES=3 if query.element_size() == 2 else 2,
         num_warps=WARPS,
     )  # fmt: skip
     if P > 1:
-        _join[(N * n_rows,)](*shares, out, H, L, **sizes, num_warps=1)
-    return out.transpose(1, 2)
+        _join[(N * n_rows,)](*shares, out, logs, H, L, **sizes, num_warps=1)
+    return out.transpose(1, 2), logs
 
 
 def _check(query: Tensor, keys: Tensor, values: Tensor, real: Tensor, slots: Slots) -> None:
@@ -136,14 +142,14 @@ def _soften(logits, values, top, total, mean):
 
 # What changes from token to token, or from layer to layer, must not make a kernel of its own.
 @triton.jit(
-    do_not_specialize=["L", "R"], do_not_specialize_on_alignment=["counts", "bounds", "real"]
+    do_not_specialize=["L", "R"], do_not_specialize_on_alignment=["counts", "spans", "real"]
 )
 def _share(
     queries,  # (B, H G, L, D)
     slots,  # (slots of all heads, D)
     means,  # (slots of all heads, E)
     counts,  # (slots of all heads,) int32
-    bounds,  # (N + 1,) int32: where the slots of each head begin
+    spans,  # (2, N) int32: where the slots of each head begin and end
     keys,  # (N, R, D): the window
     values,  # (N, R, E)
     real,  # (B, R) uint8
@@ -151,6 +157,7 @@ def _share(
     totals,  # (N, L G, P)
     shares,  # (N, L G, P, E)
     out,  # (B, L, H G, E)
+    logs,  # (N, G, L)
     scale,  # of logits, in base two
     H,
     L,
@@ -176,8 +183,8 @@ def _share(
     token, asked = row // G, row < G * L
     at = batch.to(tl.int64) * query_batch + token.to(tl.int64) * query_token
     query = _rows(queries, at + (head * G + row % G) * query_head, asked, D, W)
-    begin = tl.load(bounds + stream)
-    n_slots = tl.load(bounds + stream + 1) - begin
+    begin = tl.load(spans + stream)
+    n_slots = tl.load(spans + tl.num_programs(1) + stream) - begin
     end = tl.minimum(R, R - L + ((block + 1) * M - 1) // G + 1)  # what the last of them sees
     before = tl.cdiv(n_slots, T)
     tiles = before + tl.cdiv(end, T)
@@ -217,6 +224,8 @@ def _share(
         to = (batch.to(tl.int64) * L + token) * H * G + head * G + row % G
         mean = mean / tl.where(asked, total, 1.0)[:, None]
         tl.store(out + to[:, None] * E + e, mean.to(out.dtype.element_ty), mask=inside)
+        to = (stream.to(tl.int64) * G + row % G) * L + token
+        tl.store(logs + to, (top + tl.log2(total)) * LN2, mask=asked)
     else:
         to = (stream.to(tl.int64) * G * L + row) * P + part
         tl.store(tops + to, top, mask=asked)
@@ -230,6 +239,7 @@ def _join(
     totals,
     shares,
     out,
+    logs,
     H,
     L,
     G: tl.constexpr,
@@ -249,6 +259,8 @@ def _join(
     mean = tl.sum(power[:, None] * share, 0) / total
     to = ((stream // H) * L + row // G) * H * G + (stream % H) * G + row % G
     tl.store(out + to * E + e, mean.to(out.dtype.element_ty), mask=e < E)
+    log = (tl.max(top, 0) + tl.log2(total)) * LN2
+    tl.store(logs + (stream * G + row % G) * L + row // G, log)
 
 
 # B streams, H key-value heads, N = B H, G query heads of each, L queries, R tokens outside
@@ -279,29 +291,26 @@ def received(
     told = (scaling * log2(e), H, L, R, *query.stride()[:3])
     words = {"G": G, "D": D, "W": _width(D), "M": M, "T": T}
     words |= {"STAGES": 3 if query.element_size() == 2 else 2, "num_warps": warps}
+    unit = log2(e)
     if logs is None:
+        unit = 1.0
         P = _parts(N * blocks, triton.cdiv(len(slots), N * T) + tiles, query.device)
-        bounds = slots.bounds() if len(slots) else _nothing(N + 1, query.device)
         logs = query.new_empty(P, N, n_rows, dtype=torch.float32)
         _sum[(P, N, blocks)](
-            query, slots.keys, slots.counts, bounds, keys, text, logs,
+            query, slots.keys, slots.counts, slots.spans(), keys, text, logs,
             *told, P=P, **words,
         )  # fmt: skip
         if P > 1:
             size = logs[0].numel()
             _unite[(triton.cdiv(size, 128),)](logs, size, P=P, T=128, num_warps=4)
     else:
-        logs = log2(e) * logs.reshape(N, G, L).mT.contiguous()
+        logs = logs.view(N, G, L).mT.contiguous()
     P = _parts(N * tiles, blocks, query.device)
     got = query.new_empty(P, N, R, dtype=torch.float32)
-    _collect[(P, N, tiles)](query, keys, text, logs, seen.contiguous(), got, *told, P=P, **words)
+    _collect[(P, N, tiles)](
+        query, keys, text, logs, seen.contiguous(), got, unit, *told, P=P, **words
+    )
     return (got[0] if P == 1 else got.sum(0)).view(B, H, R)
-
-
-@cache
-def _nothing(size: int, device: torch.device) -> Tensor:
-    """The bounds of no slots; asking `Slots` for them waits for the device."""
-    return torch.zeros(size, dtype=torch.int32, device=device)
 
 
 def _tile(size: int) -> tuple[int, int, int]:
@@ -342,13 +351,13 @@ def _add(logits, top, total):
 
 # What changes from token to token, or from layer to layer, must not make a kernel of its own.
 @triton.jit(
-    do_not_specialize=["L", "R"], do_not_specialize_on_alignment=["counts", "bounds", "real"]
+    do_not_specialize=["L", "R"], do_not_specialize_on_alignment=["counts", "spans", "real"]
 )
 def _sum(
     queries,  # (B, H G, L, D)
     slots,  # (slots of all heads, D)
     counts,  # (slots of all heads,) int32
-    bounds,  # (N + 1,) int32: where the slots of each head begin
+    spans,  # (2, N) int32: where the slots of each head begin and end
     keys,  # (N, R, D): the window
     real,  # (B, R) uint8
     logs,  # (P, N, L G): the sums of a part, as logarithms in base two
@@ -372,8 +381,8 @@ def _sum(
     query, row, token, asked = _asked(
         queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
     )
-    begin = tl.load(bounds + stream)
-    n_slots = tl.load(bounds + stream + 1) - begin
+    begin = tl.load(spans + stream)
+    n_slots = tl.load(spans + tl.num_programs(1) + stream) - begin
     end = tl.minimum(R, R - L + ((block + 1) * M - 1) // G + 1)  # what the last of them sees
     before = tl.cdiv(n_slots, T)
     tiles = before + tl.cdiv(end, T)
@@ -426,6 +435,7 @@ def _collect(
     logs,  # (N, L G): of all parts
     counts,  # (B, L): tokens that each query has seen
     got,  # (P, N, R): what each column got from the queries of a part, the mean over G
+    unit,  # of the logs, in base two
     scale,
     H,
     L,
@@ -453,7 +463,7 @@ def _collect(
         query, row, token, asked = _asked(
             queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
         )
-        fade = _fade(logs, counts, real, stream, row, token, asked, H, L, R, G)
+        fade = _fade(logs, unit, counts, real, stream, row, token, asked, H, L, R, G)
         logits = tl.dot(query, key.T, input_precision="ieee") * scale
         seen = seat[None, :] <= (R - L + token)[:, None]
         total += tl.sum(tl.where(seen, tl.exp2(logits - fade[:, None]), 0.0), 0)
@@ -462,7 +472,7 @@ def _collect(
         query, row, token, asked = _asked(
             queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
         )
-        fade = _fade(logs, counts, real, stream, row, token, asked, H, L, R, G)
+        fade = _fade(logs, unit, counts, real, stream, row, token, asked, H, L, R, G)
         logits = tl.dot(query, key.T, input_precision="ieee") * scale
         total += tl.sum(tl.exp2(logits - fade[:, None]), 0)
     to = (part * tl.num_programs(1) + stream).to(tl.int64) * R + seat
@@ -471,9 +481,9 @@ def _collect(
 
 
 @triton.jit
-def _fade(logs, counts, real, stream, row, token, asked, H, L, R, G: tl.constexpr):
+def _fade(logs, unit, counts, real, stream, row, token, asked, H, L, R, G: tl.constexpr):
     """What to take from the logits of queries, so that powers are shares times what was seen."""
-    log = tl.load(logs + stream.to(tl.int64) * G * L + row, mask=asked, other=0.0)
+    log = tl.load(logs + stream.to(tl.int64) * G * L + row, mask=asked, other=0.0) * unit
     batch = (stream // H).to(tl.int64)
     text = tl.load(real + batch * R + R - L + token, mask=asked, other=0) != 0
     count = tl.load(counts + batch * L + token, mask=asked & text, other=0).to(tl.float32)

@@ -1,4 +1,4 @@
-"""Second moments of queries, and tokens pooled into slots."""
+"""Second moments of queries, and tokens pooled into new slots or absorbed by those that are."""
 
 # B sequences, K key-value heads, G query heads of each, N = B K, L tokens, D key size, C value size
 
@@ -231,3 +231,99 @@ def pour_rows(
     inside = goes[:, None] & (x < C)
     value = tl.load(values + row[:, None] * C + x, mask=inside, other=0.0).to(tl.float32)
     tl.atomic_add(sums + place[:, None] * C + x, value * share[:, None], mask=inside, sem="relaxed")
+
+
+# P heads of all layers and sequences, L tokens of each, T of them at a time
+
+
+TOGETHER = 32
+
+
+def absorb(tokens: Slots, owner: Tensor, opened: Tensor, into: Slots) -> None:
+    """What `slots.absorb` does: merge (P, L) tokens into the slots of a buffer, where these lie."""
+    D, C = tokens.keys.shape[1], tokens.values.shape[1]
+    P, L = owner.shape
+    # Absent tensors are passed as any valid pointer; the kernel does not load them.
+    pairs = [(part if len(whole) else tokens.values, whole)
+             for part, whole in ((tokens.weight, into.weight), (tokens.received, into.received))]  # fmt: skip
+    absorb_rows[(P,)](
+        tokens.keys, tokens.values, tokens.counts, tokens.positions, *(part for part, _ in pairs),
+        owner, opened.view(torch.uint8), into.spans(),
+        into.keys, into.values, into.counts, into.positions, *(whole for _, whole in pairs),
+        L, WEIGHED=len(into.weight) > 0, ATTENDED=len(into.received) > 0, D=D,
+        W=triton.next_power_of_2(D), C=C, X=max(16, triton.next_power_of_2(C)), T=TOGETHER,
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["L"], do_not_specialize_on_alignment=["opened", "spans"])
+def absorb_rows(
+    keys,  # (P L, D)
+    values,  # (P L, C)
+    counts,  # (P L,), as all that follow
+    positions,
+    weight,
+    received,
+    owner,
+    opened,
+    spans,  # (2, P): where the slots of each head begin
+    slot_keys,
+    slot_values,
+    slot_counts,
+    slot_positions,
+    slot_weight,
+    slot_received,
+    L,
+    WEIGHED: tl.constexpr,
+    ATTENDED: tl.constexpr,
+    D: tl.constexpr,
+    W: tl.constexpr,
+    C: tl.constexpr,
+    X: tl.constexpr,
+    T: tl.constexpr,
+):
+    """The tokens of a head; grid (P,)."""
+    head = tl.program_id(0).to(tl.int64)
+    begin = tl.load(spans + head).to(tl.int64)
+    d, x = tl.arange(0, W)[None, :], tl.arange(0, X)[None, :]
+    order = tl.arange(0, T)
+    for start in range(0, L, T):
+        at = head * L + start + order
+        inside = start + order < L
+        slot = tl.load(owner + at, mask=inside, other=-1)
+        there = slot >= 0
+        opens = there & (tl.load(opened + at, mask=inside, other=0) != 0)
+        to = begin + slot
+        # Tokens of one slot are added to the first of them, which alone writes.
+        same = (slot[:, None] == slot[None, :]) & there[None, :]
+        leads = there & (tl.sum((same & (order[None, :] < order[:, None])).to(tl.int32), 1) == 0)
+        known = leads & ~opens
+        count = tl.load(counts + at, mask=there, other=0)
+        before = tl.load(slot_counts + to, mask=known, other=0)
+        total = before + tl.sum(tl.where(same, count[None, :], 0), 1)
+        tl.store(slot_counts + to, total, mask=leads)
+        share, held, whole = count.to(tl.float32), before.to(tl.float32), total.to(tl.float32)
+        if ATTENDED:
+            share = tl.load(received + at, mask=there, other=0.0)
+            held = tl.load(slot_received + to, mask=known, other=0.0)
+            whole = held + tl.sum(tl.where(same, share[None, :], 0.0), 1)
+            tl.store(slot_received + to, whole, mask=leads)
+        if WEIGHED:
+            heavy = tl.load(weight + at, mask=there, other=0.0)
+            most = tl.load(slot_weight + to, mask=known, other=0.0)
+            most = tl.maximum(most, tl.max(tl.where(same, heavy[None, :], 0.0), 1))
+            tl.store(slot_weight + to, most, mask=leads)
+        shares = tl.where(same, share[None, :], 0.0)
+        value = tl.load(values + at[:, None] * C + x, mask=there[:, None] & (x < C), other=0.0)
+        cell = to[:, None] * C + x
+        old = tl.load(slot_values + cell, mask=known[:, None] & (x < C), other=0.0)
+        mean = tl.dot(shares, value.to(tl.float32), old.to(tl.float32) * held[:, None],
+                      input_precision="ieee")  # fmt: skip
+        mean = mean / tl.where(leads, whole, 1.0)[:, None]
+        tl.store(slot_values + cell, mean.to(slot_values.dtype.element_ty),
+                 mask=leads[:, None] & (x < C))  # fmt: skip
+        position = tl.load(positions + at, mask=opens, other=0)
+        tl.store(slot_positions + to, position, mask=opens)
+        brings = opens[:, None] & (d < D)
+        key = tl.load(keys + at[:, None] * D + d, mask=brings, other=0.0)
+        tl.store(slot_keys + to[:, None] * D + d, key, mask=brings)
+        tl.debug_barrier()  # what is written is read by the next tokens
