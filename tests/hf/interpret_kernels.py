@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import torch
 
 from distinctkv.hf import merge
-from distinctkv.hf.metric import Rotary, Scale
 from distinctkv.hf import slots as slots_module
+from distinctkv.hf.metric import Rotary, Scale
 from distinctkv.hf.slots import FLAT, SlotBuffer, Slots, Source, add
 from distinctkv.kernels import features, reductions, rotary
 from tests.hf.rotary_reference import turned

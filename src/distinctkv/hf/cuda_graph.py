@@ -204,7 +204,7 @@ class StaticStep:
         room = cache.config.max_recent + block
         held = [layer.slots for layer in cache.layers if layer.slots is not None]
         self.buffer = SlotBuffer(held, ROOM * block)
-        # (N, B, H, room + 1, ...)
+        # Of all layers: (N, B, H, room + 1) and a key or value of each
         self.keys = _widen([layer.keys for layer in cache.layers], 2, room + 1)
         self.values = _widen([layer.values for layer in cache.layers], 2, room + 1)
         measured = [layer.received for layer in cache.layers if layer.received is not None]
@@ -312,7 +312,7 @@ class StaticStep:
         return Window(self.window_positions[:, :columns], self.mask[:, :columns])
 
     def takes(self, columns: int) -> bool:
-        """Whether so many columns can merge where slots lie: room is left, and a threshold known."""
+        """Whether so many columns can merge in place: there is room, and a threshold is known."""
         known = self.cache.budget.current(self.cache, columns)
         return self.buffer.has_room(columns) and any(at is not None for at in known)
 

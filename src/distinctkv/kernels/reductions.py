@@ -244,10 +244,10 @@ def absorb(tokens: Slots, owner: Tensor, opened: Tensor, into: Slots) -> None:
     D, C = tokens.keys.shape[1], tokens.values.shape[1]
     P, L = owner.shape
     # Absent tensors are passed as any valid pointer; the kernel does not load them.
-    pairs = [(part if len(whole) else tokens.values, whole)
-             for part, whole in ((tokens.weight, into.weight), (tokens.received, into.received))]  # fmt: skip
+    pairs = [(tokens.weight, into.weight), (tokens.received, into.received)]
+    extra = [part if len(whole) else tokens.values for part, whole in pairs]
     absorb_rows[(P,)](
-        tokens.keys, tokens.values, tokens.counts, tokens.positions, *(part for part, _ in pairs),
+        tokens.keys, tokens.values, tokens.counts, tokens.positions, *extra,
         owner, opened.view(torch.uint8), into.spans(),
         into.keys, into.values, into.counts, into.positions, *(whole for _, whole in pairs),
         L, WEIGHED=len(into.weight) > 0, ATTENDED=len(into.received) > 0, D=D,
