@@ -3,85 +3,66 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from math import inf
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from distinctkv import Concentration
-from distinctkv.logs import LogParser, patterns, templates, tokenizer
-from distinctkv.logs.tokenizer import Key
+from distinctkv.logs import LogParser, patterns, tokenizer
 from reproduction.data.loghub import Log
-from reproduction.studies.log_parsers import FEW, RARE, TAU, score
+from reproduction.studies.log_parsers import FEW, TAU, score
 
 NEVER = re.compile(r"(?!)()()")
 
 
-def _uncut(word: str) -> tokenizer.Word:
-    token = tokenizer.WILD if any(map(str.isdigit, word)) else word
-    return tokenizer.Word((token,), (token,), (word,), ("", ""), token)
+def _has_value(word: str, after: str, *, first: bool) -> bool:
+    return tokenizer.VALUE in word
 
 
-def _none(*_: object) -> set[tokenizer.Word]:
-    return set()
-
-
-def _never_rare(
-    counts: Mapping[Key, int], _: float, max_extra: int, kept: Collection[Key]
-) -> dict[Key, Key]:
-    return patterns.find_subsumed(counts, inf, max_extra, kept)
+def _nothing(*_: object) -> list[object]:
+    return []
 
 
 CUT = "cut words at marks"
-# Every switch, by what turns it off: the module, the name in it, and the value without it.
+PATHS, NUMBERS = "paths", "a number with all that is joined to it"
+# Every other switch, by what turns it off: the owner of a name, the name, the value without it.
 OFF: dict[str, list[tuple[Any, str, Any]]] = {
-    CUT: [(tokenizer, "tokenize", _uncut)],
-    "runs of dots": [(tokenizer, "_dots", NEVER)],
-    "empty brackets": [(tokenizer, "_empty", NEVER)],
-    "a number after a name and a dot": [(tokenizer, "_numbered", NEVER)],
-    "names called or assigned to": [
-        (tokenizer, "_named", {}),
-        (tokenizer, "_digits", re.compile(r"\d+")),
-        (tokenizer, "_leading", NEVER),
-    ],
-    "names by their dots and slashes": [(tokenizer, "_is_dotted_name", _none)],
-    "dates": [(tokenizer, "_date", NEVER)],
+    "quoted text": [(tokenizer, "_quoted", NEVER), (tokenizer, "_quoted_value", NEVER)],
+    "brackets with structure": [(tokenizer, "_bracket", NEVER)],
+    "fields of a message": [(tokenizer, "_message", NEVER)],
     "units": [(tokenizer, "_UNITS", frozenset())],
-    "quoted text": [(tokenizer, "_quoted", NEVER)],
-    "user agents": [(tokenizer, "_agent", NEVER)],
-    "dumps": [(tokenizer, "_dump", NEVER)],
+    "None and the like": [(tokenizer, "_NOTHING", frozenset())],
+    "names by their dots and slashes": [(tokenizer, "_is_value", _has_value)],
     "users": [(tokenizer, "_user", NEVER)],
-    "values side by side are one": [
-        (tokenizer, "_key", tuple),
-        (patterns, "_merge_adjacent_wildcards", lambda _: {}),
-    ],
-    "one word may change": [(patterns, "_with_one_wildcard", _none)],
-    "several words may change": [(patterns, "_with_several", _none)],
-    "more on more evidence": [(patterns, "MORE", float("inf"))],
-    "rare longer templates": [(templates, "find_subsumed", _never_rare)],
+    "one word may change": [(patterns.Evidence, "_count_words", _nothing)],
+    "two words may change": [(patterns.Evidence, "_count_pairs", _nothing)],
+    "any text may follow a colon": [(patterns.Evidence, "_count_text", _nothing)],
+    "fewer words after a colon": [(patterns, "BEFORE_VALUES", frozenset())],
+    "fewer words in capitals": [(patterns, "_in_text", lambda *_: False)],
 }
-SHAPES = tuple(tokenizer._VALUES)[2:]  # what a value looks like: a switch each
+BASIC = ("kind", "word", "blanks", "mark")  # of what a masked line consists of in any case
+SHAPES = tuple(kind for kind in tokenizer.SCANNED if kind not in BASIC)  # a switch each
+SWITCHES = (CUT, PATHS, NUMBERS, *OFF, *SHAPES)
 
-MARKS = tuple(OFF)[:5]
-PATHS = ("names by their dots and slashes", *(one for one in SHAPES if "path" in one))
-ADDRESSES = tuple(one for one in SHAPES if one not in PATHS and "assigned" not in one)
-TEXTS = ("quoted text", "user agents", "dumps", *(one for one in SHAPES if "assigned" in one))
+_EVIDENCE = tuple(
+    name for name in OFF if name.endswith(("may change", "capitals")) or "colon" in name
+)
+_TEXTS = ("quoted text", "brackets with structure", "call", "tag", "open")
+_NAMES = (PATHS, "names by their dots and slashes", "windows", "stem", "None and the like")
+_ADDRESSES = ("url", "address", "mail", "host", "dump", "base64", "list")
 _EITHER = {
-    "words are cut at marks": MARKS,
+    "words are cut at marks": (CUT,),
     "who follows 'for user' is a value": ("users",),
-    "values side by side are one": ("values side by side are one",),
-    "words that take many values are values": tuple(
-        name for name in OFF if name.endswith(("may change", "more evidence"))
-    ),
-    "a value may be longer in rare lines": ("rare longer templates",),
+    "words that take many values are values": _EVIDENCE,
+    "the field of the message says what happened": ("fields of a message",),
+    "the class of an exception names an event, its text does not": ("error",),
 }
 _KINDS = {
-    "addresses": ADDRESSES,
-    "paths and dotted names": PATHS,
-    "dates": ("dates",),
+    "addresses": _ADDRESSES,
+    "paths and dotted names": _NAMES,
+    "numbers and dates": (NUMBERS, "date"),
     "units": ("units",),
-    "text in quotes and brackets": TEXTS,
+    "text in quotes and brackets": _TEXTS,
 }
 # What counts as one rule, from coarse to fine: its name, and the switches that are turned with it.
 GRAINS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -90,35 +71,36 @@ GRAINS: dict[str, dict[str, tuple[str, ...]]] = {
         "what looks like a value is one": tuple(one for kind in _KINDS.values() for one in kind),
     },
     "a kind of value": {**_EITHER, **_KINDS},
-    "a switch in the code": {name: (name,) for name in (*OFF, *SHAPES)},
+    "a switch in the code": {name: (name,) for name in SWITCHES},
 }
 
 
 class Choice(NamedTuple):
-    """Switches that are on, and the numbers: tau, few and rare."""
+    """Switches that are on, and the numbers: tau and few."""
 
     on: frozenset[str] = frozenset()
-    numbers: tuple[float, int, float] = (TAU, FEW, RARE)
+    numbers: tuple[float, int] = (TAU, FEW)
+
+
+def changes(on: frozenset[str]) -> list[tuple[Any, str, Any]]:
+    """What to replace so that only these switches are on."""
+    found = [change for name in OFF.keys() - on for change in OFF[name]]
+    kinds = {kind: one for kind, one in tokenizer.SCANNED.items() if kind in on or kind in BASIC}
+    if CUT not in on:
+        kinds["word"] = r"\S+"
+    number = tokenizer.numbers(
+        tokenizer.PATH if PATHS in on else "(?!)", tokenizer.NUMBER if NUMBERS in on else ""
+    )
+    return [*found, (tokenizer, "_scan", tokenizer.scanner(kinds)), (tokenizer, "_number", number)]
 
 
 def parse(log: Log, choice: Choice) -> tuple[float, float]:
     """GA and FGA of a system under a choice."""
-    with ExitStack() as changes:
-        for name in OFF.keys() - choice.on:
-            for module, attribute, value in OFF[name]:
-                changes.enter_context(patch.object(module, attribute, value))
-        shapes = {
-            name: shape
-            for name, shape in tokenizer._VALUES.items()
-            if name not in SHAPES or name in choice.on
-        }
-        changes.enter_context(patch.object(tokenizer, "_VALUES", shapes))
-        tau, few, rare = choice.numbers
-        parser = LogParser(
-            Concentration.fixed(tau), min_distinct_values=few + 1, subsume_ratio=rare
-        )
+    with ExitStack() as stack:
+        for owner, name, value in changes(choice.on):
+            stack.enter_context(patch.object(owner, name, value))
+        tau, few = choice.numbers
+        parser = LogParser(Concentration.fixed(tau), min_distinct_values=few + 1)
         ids = parser.add_many(log.lines).tolist()
-        parser.templates()
-    now = {number: parser.resolve(number) for number in set(ids)}
-    found = score([now[number] for number in ids], log.templates, log.event_ids, log.templates)
+    found = score(ids, log.templates, log.event_ids, log.templates)
     return found.ga, found.fga

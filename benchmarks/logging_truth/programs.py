@@ -76,12 +76,14 @@ class TruthHandler(logging.Handler):
             return
         template = template_of(record.msg, has_values=bool(record.args))
         has_words = re.search(r"[^\W\d_]", template.replace("<*>", ""))
+        # Some programs fill in the values first, and pass them on for handlers that want them.
+        has_places = bool(record.args) and template != str(record.msg)
         row = {
             "program": self._program,
             "level": record.levelname,
             "template": _first_line(template),
             "message": _first_line(message),
-            "wild": not (has_words and (record.args or _is_constant(record.msg))),
+            "wild": not (has_words and (has_places or _is_constant(record.msg))),
         }
         os.write(self._file, json.dumps(row).encode() + b"\n")
         self._n_lines += 1

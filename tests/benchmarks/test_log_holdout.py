@@ -1,13 +1,12 @@
 import pytest
 
 from benchmarks import log_holdout, switches
-from benchmarks.switches import GRAINS, OFF, SHAPES, Choice, parse
+from benchmarks.switches import GRAINS, SWITCHES, Choice, changes, parse
 from reproduction.data import loghub
 from tests.reproduction.studies.small_streams import nowhere, write_log
 
-SWITCHES = (*OFF, *SHAPES)
-UNITS = {"cut": (switches.CUT,), "helps": ("dates",), "harms": ("units",), "idle": ("dumps",)}
-WORTH = {switches.CUT: 0.0, "dates": 0.2, "units": -0.1, "dumps": 0.0}
+UNITS = {"cut": (switches.CUT,), "helps": ("date",), "harms": ("units",), "idle": ("dump",)}
+WORTH = {switches.CUT: 0.0, "date": 0.2, "units": -0.1, "dump": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +35,11 @@ def test_a_parser_works_without_each_switch(log, switch):
 
 
 def test_with_all_switches_on_nothing_is_changed(log):
-    before = {name: getattr(module, name) for one in OFF.values() for module, name, _ in one}
+    changed = [(owner, name) for owner, name, _ in changes(frozenset())]
+    before = [getattr(owner, name) for owner, name in changed]
     assert parse(log, Choice(frozenset(SWITCHES))) == (1.0, 1.0)
     parse(log, Choice())
-    assert before == {
-        name: getattr(module, name) for one in OFF.values() for module, name, _ in one
-    }
+    assert before == [getattr(owner, name) for owner, name in changed]
 
 
 def test_a_switch_that_is_off_is_missed(log):

@@ -44,10 +44,11 @@ def test_a_text_that_holds_its_values_already_is_out_of_scores(logged):
     logger, rows = logged
     number = len(PROGRAMS)
     logger.info(f"door {number} opened")
+    logger.info(f"door {number} opened", {"door": number})
     logger.info("door opened")
     logger.info("%s: %s", "door", 7)
     logger.info("door %s", "of", "too many")
-    assert [row["wild"] for row in rows()] == [True, False, True]
+    assert [row["wild"] for row in rows()] == [True, True, False, True]
 
 
 def test_lines_out_of_scores_are_parsed_and_not_scored():

@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks import loglines
-from distinctkv.logs.tokenizer import mask_numbers
+from distinctkv.logs.tokenizer import mask
 from reproduction.data import loghub
 from tests.reproduction.studies.small_streams import nowhere, write_log
 
@@ -19,7 +19,7 @@ def drawn(make, logs, seed):
 
 
 def forms(lines):
-    return len({mask_numbers(line) for line, _ in lines}) / len(lines)
+    return len({mask(line) for line, _ in lines}) / len(lines)
 
 
 def test_lines_fit_their_events(logs, seed):

@@ -90,7 +90,7 @@ def test_a_line_that_is_no_record_is_its_own_message():
     lines = [*records(), "Killed", '{"half": ']
     found = digest(lines)
     assert sum(row.count for row in found.rows) == len(lines)
-    assert {"Killed", '{"half":'} <= {row.template.strip() for row in found.rows}
+    assert {"Killed", '{"<*>":'} <= {row.template.strip() for row in found.rows}
 
 
 def test_a_record_without_a_message_is_its_own():

@@ -124,7 +124,7 @@ class Alerts:
     def due(self, parser: LogParser, *, final: bool = False) -> list[Alert]:
         """The alerts of templates that have settled; ``final`` for all that were seen often enough.
 
-        It groups all lines anew, for a twentieth of the time at most.
+        It lists all templates, for a twentieth of the time at most.
         """
         ready = [
             number

@@ -173,11 +173,13 @@ class Job:
         self.without_header = 0  # lines
         self.continued = 0  # lines that belong to the line before, as of stack traces
         self._field = field  # that is the message
+        self._alert_rule = alert_rule
         self._state, self._stop = state, stop
         self._finished = False  # the state may not be written any more
         try:
             positions, baseline = self._restore(parser.note.get(NOTE, {}))
-            self.watched = Alerts(alert_rule, parser.note.get(ALERTS))
+            waiting = parser.note.get(ALERTS)
+            self._watched = Alerts(alert_rule, waiting) if waiting else None
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise SnapshotError(
                 f"the state {state} does not say how far files were read ({error!r}); "
@@ -246,6 +248,13 @@ class Job:
         """The alerts that were waiting, at the end of the input."""
         return self.watched.due(self.parser, final=True)
 
+    @property
+    def watched(self) -> Alerts:
+        """The new templates that wait for their alert."""
+        if self._watched is None:
+            self._watched = Alerts(self._alert_rule)
+        return self._watched
+
     def _matches(self, batch: Batch) -> Iterator[tuple[int, int, Alert | None]]:
         """The place and id of each message, and an alert if it opened a template."""
         begin, ids = self.parser.seen, []
@@ -292,7 +301,8 @@ class Job:
         if self._finished:
             return
         parser, header = self.parser, self.header
-        parser.note[ALERTS] = self.watched.state()
+        if self._watched is not None:
+            parser.note[ALERTS] = self._watched.state()
         for seen in (self.times, self._numbers):
             seen.prune(len(parser), parser.resolve)
         parser.note[NOTE] = {
@@ -355,7 +365,8 @@ class Job:
         lines, n_known = chunk.lines, chunk.n_known
         if self._detecting and lines:
             first, self._detecting = lines[:SAMPLE], False
-            self.header = detect_fields(first, self._field) or detect_header(first)
+            records = detect_fields(first, self._field) if _may_be_records(first) else None
+            self.header = records or detect_header(first)
             self.timed = time_share(first)
             if self._field is not None and f"message={self._field}" not in self._fields:
                 raise SourceError(
@@ -398,3 +409,8 @@ class Job:
         slow = self.source.live and monotonic() - self._saved_at > PAUSE
         if due or (new and slow):
             self.save()
+
+
+def _may_be_records(lines: Sequence[str]) -> bool:
+    """Whether half of the lines may be JSON objects or logfmt: then they are read as records."""
+    return 2 * sum(["{" in line[:4] or "=" in line for line in lines]) >= len(lines)

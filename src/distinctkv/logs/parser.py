@@ -369,7 +369,7 @@ class LogTemplate:
 
     @classmethod
     def of(cls, template: Template) -> Self:
-        """A template with those that it subsumes."""
+        """A template as it is now."""
         variants = template.held
         return cls(
             template.id,

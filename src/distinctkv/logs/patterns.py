@@ -158,40 +158,44 @@ class Evidence:
         self._update(key, -1)
 
     def _update(self, key: Key, change: int) -> list[Key]:
-        opened: list[Key] = []
-        length = len(key)
-        if length > MAX_TOKENS or not length or self._tau == 0:
-            return opened
-        words = [*map(is_word, key)]
-        messages = sum([token[:1] == MESSAGE_WORD for token in key])
-        n_words = messages or sum(words)
-        counts = self._words
+        if not 0 < len(key) <= MAX_TOKENS or self._tau == 0:
+            return []
         before = _hashes(key)
-        after = 0
-        for place in range(length - 1, -1, -1):
+        opened = self._count_words(key, before, change)
+        if key[-1] != REST:
+            for place, token in enumerate(key):
+                if token in EMPTY:
+                    opened += self._count_text(key, place, before[place + 1], change)
+        return opened + self._count_pairs(key, change)
+
+    def _count_words(self, key: Key, before: Sequence[int], change: int) -> list[Key]:
+        """Count the word at each place; the patterns with a wildcard there."""
+        opened: list[Key] = []
+        counts, length = self._words, len(key)
+        places, n_words = _places(key)
+        messages = n_words < len(places)
+        after = [0]
+        for token in reversed(key):
+            after.append(hash((after[-1], token)))
+        for place in places:
             token = key[place]
-            if words[place]:
-                others = n_words - (1 if not messages or token[:1] == MESSAGE_WORD else 0)
-                if others:
-                    number = hash((before[place], after, length))
-                    capitals = len(token) > 1 and token.isupper() and _in_text(key, place)
-                    count = counts.get(number, 0) + (change + (change << 32) * capitals)
-                    if count:
-                        counts[number] = count
-                    else:
-                        del counts[number]
-                    n = count & 0xFFFFFFFF
-                    if n >= self._few and (
-                        n >= self._needed(1, others)
-                        or count >> 32 >= self._few
-                        or (place and key[place - 1] in BEFORE_VALUES)
-                    ):
-                        opened.append((*key[:place], WILD, *key[place + 1 :]))
-            elif token in EMPTY and key[-1] != REST:
-                opened += self._count_text(key, place, before[place + 1], change)
-            after = hash((after, token))
-        if sum(words) <= MAX_WORDS and n_words > 2:
-            opened += self._count_pairs(key, n_words, change)
+            others = n_words - (not messages or token[0] == MESSAGE_WORD)
+            if not others:
+                continue
+            number = hash((before[place], after[length - place - 1], length))
+            capitals = len(token) > 1 and token.isupper() and _in_text(key, place)
+            count = counts.get(number, 0) + (change + (change << 32) * capitals)
+            if count:
+                counts[number] = count
+            else:
+                del counts[number]
+            n = count & 0xFFFFFFFF
+            if n >= self._few and (
+                n >= self._needed(1, others)
+                or count >> 32 >= self._few
+                or (place and key[place - 1] in BEFORE_VALUES)
+            ):
+                opened.append((*key[:place], WILD, *key[place + 1 :]))
         return opened
 
     def _needed(self, differing: int, others: int) -> int:
@@ -199,12 +203,14 @@ class Evidence:
         part = differing / (self._tau * (differing + others))
         return 1 + (self._min_values - 1) * ceil(part)
 
-    def _count_pairs(self, key: Key, n_words: int, change: int) -> list[Key]:
+    def _count_pairs(self, key: Key, change: int) -> list[Key]:
         """Count the words at each two places; the patterns with wildcards at both."""
         opened: list[Key] = []
+        places, n_words = _places(key)
+        if not 2 < n_words <= len(places) <= MAX_WORDS:
+            return opened
         hashes = [hash(one) for one in enumerate(key)]
         total = len(key) ^ reduce(xor, hashes)
-        places = [place for place, token in enumerate(key) if is_word(token)]
         if n_words < len(places):  # of a message
             places = [place for place in places if key[place][:1] == MESSAGE_WORD]
         needed = self._needed(2, n_words - 2)
@@ -250,6 +256,13 @@ class Evidence:
         any_text = n_words >= MIN_HEAD and len(first) - ("" in first) >= least
         maybe_empty = ends and "" in first and WILD in first
         return [(*head, REST)] if any_text or maybe_empty else []
+
+
+def _places(key: Key) -> tuple[list[int], int]:
+    """The places of words, and how many words are compared: those of a message, or all."""
+    places = [place for place, token in enumerate(key) if is_word(token)]
+    messages = sum([token[:1] == MESSAGE_WORD for token in key])
+    return places, messages or len(places)
 
 
 def _in_text(key: Key, place: int) -> bool:

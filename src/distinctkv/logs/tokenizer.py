@@ -12,6 +12,7 @@ No rule names a system.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 WILD = "<*>"
@@ -59,11 +60,22 @@ _bracket = re.compile(
     rf"(?<![\w<>-]<)(?<=<)(?=\w){_INSIDE}>|(?<=<)\*>)"
 )
 # A path, or a number with all that is joined to it. One digit at the end of a name is kept (ssh2).
-_number = re.compile(
-    rf"[/0-9](?:(?<=/)(?<![\w/.]/)(?!\d+(?:\.\d+){{3}})[\w.~%+@-][^\s\"'<>|,;:=()\[\]{{}}?{_STRUCTURES}]*"
-    r"(?:\?[^\s\"'<>]*)?|(?<=[0-9])"
-    r"(?:[A-Za-z0-9]*(?:[.,:_-][0-9][A-Za-z0-9]*)+|[A-Za-z0-9]+|(?<![A-Za-z][0-9])|(?![A-Za-z_.]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9]))))"
+PATH = (
+    rf"(?<![\w/.]/)(?!\d+(?:\.\d+){{3}})[\w.~%+@-][^\s\"'<>|,;:=()\[\]{{}}?{_STRUCTURES}]*"
+    r"(?:\?[^\s\"'<>]*)?"
 )
+NUMBER = (
+    r"[A-Za-z0-9]*(?:[.,:_-][0-9][A-Za-z0-9]*)+|[A-Za-z0-9]+|(?<![A-Za-z][0-9])|"
+    r"(?![A-Za-z_.]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9]))"
+)
+
+
+def numbers(path: str = PATH, number: str = NUMBER) -> re.Pattern[str]:
+    """The expression that finds paths and numbers, given what follows their first character."""
+    return re.compile(rf"[/0-9](?:(?<=/){path}|(?<=[0-9])(?:{number}))")
+
+
+_number = numbers()
 _colours = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 MESSAGE_FIELDS = frozenset(("msg", "message", "Message", "MESSAGE", "event", "log"))
 _message = re.compile(
@@ -163,37 +175,51 @@ _HEX, _BYTE = f"[0-9A-Fa-f{VALUE}]", f"(?:[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}})"
 _DELIMITERS = rf"\s=:,;|()\[\]{{}}<>@\"'%#!?*`{_STRUCTURES}"
 _FLAT = r"(?:[^()\[\]{}<>]|\([^()\[\]{}<>]*\)|\[[^()\[\]{}<>]*\])*"
 _SIMPLE = rf"[(\[](?=[^()\[\]]*[{_MASKS}\d=,]){_FLAT}[)\]]"
-# What a masked line consists of; all but the last three are values.
-_scan = re.compile(
-    "|".join(
-        (
-            rf"(?P<url>(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}}{_STRUCTURES}]+)",
-            rf"(?P<list>(?<=[\s=:])[\w.@/+{VALUE}-]+(?:,[\w.@/+{VALUE}-]+)+(?![^\s;]))",
-            rf"(?P<address>(?<![\w:{VALUE}])(?:{_HEX}{{1,6}}(?:::?{_HEX}{{1,6}}){{2,}}|"
-            rf"(?:[A-Fa-f]{{2,4}}:)+:?{_HEX}*{VALUE}|{_HEX}*{VALUE}(?:::?[A-Fa-f]{{2,4}})+)(?![\w:{VALUE}]))",
-            rf"(?P<dump>(?<!\S)(?:{_BYTE} ){{3,}}{_BYTE}(?!\S))",
-            rf"(?P<base64>(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;]))",
-            rf"(?P<mail>(?<![\w.+{VALUE}-])[\w.+{VALUE}-]+@{_HOST}(?:\.{_HOST})+)",
-            r"(?P<date>\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? +)?(?:"
-            rf"{_MONTH} +{VALUE}(?:,? +{VALUE}){{0,2}}{_ZONE}(?: {VALUE})?|"
-            rf"{VALUE}[ /-]{_MONTH}[ /-]{VALUE}(?: {VALUE})?{_ZONE})(?!\w))",
-            r"(?P<error>(?<![\w.])[A-Za-z_][\w.]*(?:Error|Exception|Failed)(?=:|\(|$))",
-            rf"(?P<call>(?<=[\s:=,])[A-Za-z_][\w.]*(?:[{_STRUCTURES}]|{_SIMPLE}))",
-            rf"(?P<tag>\[{_FLAT}\]|{_SIMPLE}|(?<!\w)\(\))",
-            r"(?P<open>(?<![^\s:=])(?:[A-Za-z_]+(?=\())?[\[{(](?:[^()\[\]{}]|\([^()\[\]{}]*\)|\[[^()\[\]{}]*\])*$)",
-            rf"(?P<host>(?<![\w.@/-])[a-z0-9{VALUE}-]+(?:\.[a-z0-9{VALUE}-]+)+(?=:{VALUE}))",
-            rf"(?P<kind>[{_STRUCTURES}])",
-            r"(?P<windows>(?:[A-Za-z]:|(?<![\w\\])\w+|\\)?(?<!\\[nr])\\(?!\\?[nrt](?:[\s\"'\\]|$))"
-            rf"[^\s\"'<>|,;()\[\]{_STRUCTURES}]+)",
-            rf"(?P<stem>(?<![\w.{VALUE}/-])(?:[A-Za-z_]{{2,}}(?=\.{VALUE}(?!\w))|"
-            rf"(?:[A-Z_]{{2,}}|[A-Z]?[a-z_]{{2,}})(?=/{VALUE}(?![^\s,;:)\]\"']))))",
-            rf"(?P<word>{MESSAGE_WORD}?[^{_DELIMITERS}]+)",
-            r"(?P<blanks>\s+)",
-            r"(?P<mark>.)",
-        )
+# What a masked line consists of, the first that matches; all but the last three are values.
+SCANNED: dict[str, str] = {
+    "url": rf"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}}{_STRUCTURES}]+",
+    "list": rf"(?<=[\s=:])[\w.@/+{VALUE}-]+(?:,[\w.@/+{VALUE}-]+)+(?![^\s;])",
+    "address": (
+        rf"(?<![\w:{VALUE}])(?:{_HEX}{{1,6}}(?:::?{_HEX}{{1,6}}){{2,}}|"
+        rf"(?:[A-Fa-f]{{2,4}}:)+:?{_HEX}*{VALUE}|{_HEX}*{VALUE}(?:::?[A-Fa-f]{{2,4}})+)(?![\w:{VALUE}])"
     ),
-    re.DOTALL,
-)
+    "dump": rf"(?<!\S)(?:{_BYTE} ){{3,}}{_BYTE}(?!\S)",
+    "base64": rf"(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;])",
+    "mail": rf"(?<![\w.+{VALUE}-])[\w.+{VALUE}-]+@{_HOST}(?:\.{_HOST})+",
+    "date": (
+        r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? +)?(?:"
+        rf"{_MONTH} +{VALUE}(?:,? +{VALUE}){{0,2}}{_ZONE}(?: {VALUE})?|"
+        rf"{VALUE}[ /-]{_MONTH}[ /-]{VALUE}(?: {VALUE})?{_ZONE})(?!\w)"
+    ),
+    "error": r"(?<![\w.])[A-Za-z_][\w.]*(?:Error|Exception|Failed)(?=:|\(|$)",
+    "call": rf"(?<=[\s:=,])[A-Za-z_][\w.]*(?:[{_STRUCTURES}]|{_SIMPLE})",
+    "tag": rf"\[{_FLAT}\]|{_SIMPLE}|(?<!\w)\(\)",
+    "open": (
+        r"(?<![^\s:=])(?:[A-Za-z_]+(?=\())?"
+        r"[\[{(](?:[^()\[\]{}]|\([^()\[\]{}]*\)|\[[^()\[\]{}]*\])*$"
+    ),
+    "host": rf"(?<![\w.@/-])[a-z0-9{VALUE}-]+(?:\.[a-z0-9{VALUE}-]+)+(?=:{VALUE})",
+    "kind": rf"[{_STRUCTURES}]",
+    "windows": (
+        r"(?:[A-Za-z]:|(?<![\w\\])\w+|\\)?(?<!\\[nr])\\(?!\\?[nrt](?:[\s\"'\\]|$))"
+        rf"[^\s\"'<>|,;()\[\]{_STRUCTURES}]+"
+    ),
+    "stem": (
+        rf"(?<![\w.{VALUE}/-])(?:[A-Za-z_]{{2,}}(?=\.{VALUE}(?!\w))|"
+        rf"(?:[A-Z_]{{2,}}|[A-Z]?[a-z_]{{2,}})(?=/{VALUE}(?![^\s,;:)\]\"'])))"
+    ),
+    "word": rf"{MESSAGE_WORD}?[^{_DELIMITERS}]+",
+    "blanks": r"\s+",
+    "mark": r".",
+}
+
+
+def scanner(kinds: Mapping[str, str] = SCANNED) -> re.Pattern[str]:
+    """The expression that finds these kinds of tokens, each as a group of its name."""
+    return re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items()), re.DOTALL)
+
+
+_scan = scanner()
 _SKIPPED = frozenset("#.,")  # marks that are not compared
 _NOTHING = frozenset("None True False null nil NaN nan inf NULL".split())  # noqa: SIM905
 _DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
