@@ -150,8 +150,9 @@ def _session(body: str, folder: Path) -> Iterator[str]:
     commands = re.findall(r"^\$ (.*(?:\n> .*)*)$", body, re.MULTILINE)
     tools = folder / ".tools"
     tools.mkdir(exist_ok=True)
-    if not (folder / "examples").exists():
-        (folder / "examples").symlink_to(ROOT / "examples")
+    for name in ("examples", "reproduction"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)
     for name, call in (("python", ""), ("distinctkv", "-m distinctkv ")):
         tool = tools / name
         tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" {call}"$@"\n', encoding="utf-8")
@@ -229,4 +230,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # pages import the reproduction, which is not installed
     sys.exit(main(sys.argv[1:]))

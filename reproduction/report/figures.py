@@ -265,8 +265,8 @@ FIGURES: Mapping[str, tuple[Lines | Dots, str]] = {
             RECALL,
             rings=paper_points("points", "slots"),
         ),
-        "Recall against slots held: the cache and SubGen by their threshold, the others by "
-        "budget. There are 64 items. Rings: the paper.",
+        "Recall against slots held. The cache is given a threshold, the others are given a number "
+        "of slots. There are 64 items. Rings: the paper.",
     ),
     "kmeans": (
         Lines(
@@ -364,8 +364,8 @@ FIGURES: Mapping[str, tuple[Lines | Dots, str]] = {
             models_by_bytes,
             Axis(
                 "bytes held at the end of a sequence",
-                ticks=tuple(2.0**n for n in range(13, 20, 2)),
-                tick_labels=("8 KiB", "32 KiB", "128 KiB", "512 KiB"),
+                ticks=tuple(2.0**n for n in range(13, 20)),
+                tick_labels=tuple(f"{2**n} KiB" for n in range(3, 10)),
                 log=2,
             ),
             RECALL,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from math import inf
 from typing import Any
@@ -112,6 +112,19 @@ class Curve:
 Curves = Callable[[Result], Sequence[Curve]]
 
 
+def within(curve: Curve, limits: tuple[float, float] | None) -> Curve:
+    """The curve without its points beyond these limits of x, so that its label stays beside it.
+
+    >>> within(Curve("SubGen", "s1", (64, 128, 256), (0.6, 0.9, 1.0)), (0, 130)).x
+    (64, 128)
+    """
+    if limits is None:
+        return curve
+    shown = [i for i, x in enumerate(curve.x) if limits[0] <= x <= limits[1]]
+    x, y, sd = (tuple(some[i] for i in shown if some) for some in (curve.x, curve.y, curve.sd))
+    return replace(curve, x=x, y=y, sd=sd)
+
+
 @dataclass(frozen=True, slots=True)
 class Lines:
     """Lines against an axis, their labels at their right ends."""
@@ -129,7 +142,9 @@ class Lines:
 
     def draw(self, axes: Axes, result: Result) -> None:
         """Paint the plot."""
-        curves, levels = self.curves(result), tuple(self.levels(result))
+        cut = (within(curve, self.x.limits) for curve in self.curves(result))
+        curves = [curve for curve in cut if curve.x]
+        levels = tuple(self.levels(result))
         if self.band:
             axes.axvspan(*self.band, color=COLOURS["grid"], alpha=0.6, linewidth=0)
         for _, level in levels:

@@ -25,6 +25,12 @@ KINDS: Mapping[Kind, str] = {
     "by construction": "set by construction",
     "file count": "that count what a file has",
 }
+# A searched number has a note that says so.
+REMARKS: Mapping[Kind, str] = {
+    "repeat": "repeats another claim",
+    "by construction": "by construction",
+    "file count": "a count of the file",
+}
 VERBS = {"holds": "hold", "differs": "differ"}
 SUMMARY = Path(__file__).with_name("summary.md")
 UNMEASURED = "not measured: data missing"
@@ -105,7 +111,7 @@ def quantity(value: float | None) -> str:
 
 def remark(claim: Claim) -> str:
     """What the verdict alone does not say: what kind of claim it is, and what to know of it."""
-    kind = "" if claim.independent else claim.kind
+    kind = REMARKS.get(claim.kind, "")
     return "; ".join(part for part in (kind, claim.explanation, claim.note) if part)
 
 

@@ -387,7 +387,7 @@ def signal_rows(traces: Traces, seeds: Sequence[int], repeats: int) -> tuple[Row
     signals = {
         "allocations": ("Whether a slot opened", ours),
         "novelty": ("Raw novelty", raw),
-        "gain": ("The first less the second", np.subtract(ours, raw)),
+        "gain": ("Allocations, not raw novelty", np.subtract(ours, raw)),
     }
     return tuple(
         Row(

@@ -75,6 +75,12 @@ def test_labels_at_one_height_are_moved_apart(result, kind):
     assert all(a - b > 0.04 for a, b in pairwise(heights))
 
 
+def test_points_beyond_the_axis_are_left_out_and_the_label_stands_at_the_last_one_shown(result):
+    curves = [Curve("a", "s1", (1, 2, 8), (1, 2, 3)), Curve("b", "s2", (9,), (1,))]
+    axes = drawn(Lines(lambda result: curves, Axis("x", (0, 4)), Axis("y")), result)
+    assert [(text.get_text(), text.xy[0]) for text in axes.texts] == [("a", pytest.approx(0.5))]
+
+
 def test_axes_have_the_limits_and_ticks_asked_for(result):
     curve = Curve("a", "s1", (1, 100), (1, 2))
     axis = Axis("x", (1, 200), (1, 10, 1000), log=10)

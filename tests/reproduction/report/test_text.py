@@ -29,7 +29,8 @@ def test_a_remark_says_the_kind_the_reason_and_the_note(make_result):
         return text.remark(make_result(**wording).claims[0])
 
     assert remark() == ""
-    assert remark(kind="searched", note="at a tau") == "searched; at a tau"
+    assert remark(kind="searched", note="tau searched for it") == "tau searched for it"
+    assert remark(kind="repeat", note="at a tau") == "repeats another claim; at a tau"
     assert remark(claimed=0.5, explanation="their machine") == "their machine"
     assert remark(explanation="their machine") == ""  # it holds
 
