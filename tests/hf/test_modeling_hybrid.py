@@ -61,9 +61,9 @@ def test_a_file_that_lacks_a_weight_is_refused(seed, tmp_path):
     build(seed).save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     tensors = load_file(path)
-    del tensors["model.blocks.1.mixer.tau"]
+    del tensors["model.blocks.1.mixer.fixed_tau"]
     save_file(tensors, path, metadata={"format": "pt"})
-    with pytest.raises(WrongModelError, match=r"no fitting model\.blocks\.1\.mixer\.tau"):
+    with pytest.raises(WrongModelError, match=r"no fitting model\.blocks\.1\.mixer\.fixed_tau"):
         HybridForCausalLM.from_pretrained(tmp_path)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as fn
 
 from ..policy import Concentration, check_metric
-from .allocation import Allocation, allocate
+from .allocation import Allocation, allocate, taus
 from .attention import (
     Attention,
     FullAttention,
@@ -28,9 +28,9 @@ from .attention import (
 from .eviction import Usage
 from .eviction import write as evict_and_write
 from .gates import Gate, NoveltyGate, decided
-from .mixer import Packing, check_sizes, check_whole
+from .mixer import Packing, check_sizes, check_whole, reads_without_sync
 from .slot_attention import Mode, Value, read, slot_keys
-from .slot_state import SlotState, reads_without_sync, taus
+from .slot_state import SlotState
 from .slot_update import read_one, step, write
 from .soft import budget_penalty, causal_novelty
 
