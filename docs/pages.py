@@ -160,6 +160,7 @@ def _session(body: str, folder: Path) -> Iterator[str]:
     surroundings = {
         **os.environ,
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),  # for `python -m reproduction`, which is not installed
         "TERM": "vt100",
         "NO_COLOR": "1",
     }
@@ -213,6 +214,7 @@ def main(arguments: list[str]) -> int:
     ``--fast`` leaves slow parts out, ``--with=NAME`` says that something is there, ``--in=FOLDER``
     runs in a folder that has files already.
     """
+    sys.path.insert(0, str(ROOT))  # as pytest does: pages import the reproduction
     flags = {one for one in arguments if one.startswith("--")}
     available = [one.removeprefix("--with=") for one in flags if one.startswith("--with=")]
     given = next((one.removeprefix("--in=") for one in flags if one.startswith("--in=")), None)

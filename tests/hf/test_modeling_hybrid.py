@@ -6,7 +6,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from distinctkv.hf import WrongModelError
-from distinctkv.hf.modeling_hybrid import GATES, HybridConfig, HybridForCausalLM, make_mixer
+from distinctkv.hf.modeling_hybrid import TOKEN_GATES, HybridConfig, HybridForCausalLM, make_mixer
 from distinctkv.nn.hybrid import MIXERS
 from distinctkv.nn.train import set_tau
 
@@ -16,6 +16,13 @@ LAYERS = [
 ]
 GATED = {"mixer": "distinct", "reading": {"window": 2}, "gate": True, "heads": {"size": 16}}
 OTHERS = ["diagonal", "delta", "full", "window", GATED]
+LEARNED = {"mixer": "distinct", "gate": {"kind": "NoveltyGate", "threshold": 0.3}, "budget": 5}
+LEARNING = [
+    LEARNED,
+    {"mixer": "distinct", "gate": {"kind": "MetricGate"}, "heads": {"size": 16}},
+    {"mixer": "distinct", "gate": {"kind": "KeyNoveltyGate"}, "heads": {"size": 16}},
+    {"mixer": "distinct", "concentration": {"tau": 0.1, "base": 3, "gain": 2, "rate": 0.1}},
+]
 
 
 def build(seed, layers=LAYERS):
@@ -27,7 +34,7 @@ def prompts(seed, n=3, length=12):
     return torch.randint(32, (n, length), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("layers", [LAYERS, OTHERS], ids=["hybrid", "others"])
+@pytest.mark.parametrize("layers", [LAYERS, OTHERS, LEARNING], ids=["hybrid", "others", "learned"])
 def test_what_is_saved_gives_the_same_logits(layers, seed, tmp_path):
     model, tokens = build(seed, layers), prompts(seed)
     model.save_pretrained(tmp_path)
@@ -61,13 +68,13 @@ def test_a_file_that_lacks_a_weight_is_refused(seed, tmp_path):
     build(seed).save_pretrained(tmp_path)
     path = tmp_path / "model.safetensors"
     tensors = load_file(path)
-    del tensors["model.blocks.1.mixer.tau"]
+    del tensors["model.blocks.1.mixer.fixed_tau"]
     save_file(tensors, path, metadata={"format": "pt"})
-    with pytest.raises(WrongModelError, match=r"no fitting model\.blocks\.1\.mixer\.tau"):
+    with pytest.raises(WrongModelError, match=r"no fitting model\.blocks\.1\.mixer\.fixed_tau"):
         HybridForCausalLM.from_pretrained(tmp_path)
 
 
-@pytest.mark.parametrize("layers", [LAYERS, OTHERS], ids=["hybrid", "others"])
+@pytest.mark.parametrize("layers", [LAYERS, OTHERS, LEARNING], ids=["hybrid", "others", "learned"])
 @pytest.mark.parametrize("beams", [1, 3])
 def test_generation_with_the_cache_says_what_it_says_without(layers, beams, seed):
     model, tokens = build(seed, layers), prompts(seed)
@@ -161,7 +168,7 @@ def test_generation_gives_the_hidden_states_of_each_token(beams, seed):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, "auto"])
 def test_a_model_of_16_bits_comes_back_to_the_last_bit(dtype, seed, tmp_path):
-    model, tokens = build(seed).train(), prompts(seed)
+    model, tokens = build(seed, [*LAYERS, LEARNED]).train(), prompts(seed)
     model(tokens)
     model = model.eval().bfloat16()
     model.save_pretrained(tmp_path)
@@ -169,6 +176,7 @@ def test_a_model_of_16_bits_comes_back_to_the_last_bit(dtype, seed, tmp_path):
     before, after = (x.model.mixers[1].project for x in (model, again))
     assert after.mean.dtype == torch.float32
     assert torch.equal(after.mean, before.mean)
+    assert torch.equal(again.model.mixers[2].tau, torch.tensor(0.3))
     assert torch.equal(again(tokens).logits, model(tokens).logits)
 
 
@@ -216,7 +224,7 @@ def test_settings_reach_the_layer():
     assert (float(layer.tau), layer.slot_dtype) == (0.25, torch.bfloat16)
     assert set(given) == {"mixer", "heads", "tau", "slot_dtype"}
     windowed = {"mixer": "distinct", "reading": {"window": 1}}
-    for kind in GATES:
+    for kind in TOKEN_GATES:
         assert type(make_mixer({**windowed, "gate": {"kind": kind}}, 16).gate).__name__ == kind
     assert make_mixer({**windowed, "gate": False}, 16).gate is None
 
@@ -229,7 +237,7 @@ def test_settings_reach_the_layer():
         (
             lambda: make_mixer({"mixer": "distinct", "gate": {"kind": "None"}}, 16),
             ValueError,
-            "name one of WriteGate, KeyGate",
+            "name one of NoveltyGate, WriteGate, KeyGate",
         ),
         (lambda: HybridConfig(layers=[]), ValueError, r"1 layer or more, got \[\]"),
         (lambda: HybridConfig(layers="distinct"), ValueError, "got 'distinct'"),

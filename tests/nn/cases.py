@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from distinctkv import Concentration, Rule
-from distinctkv.nn import allocation, slot_attention, slot_state, slot_update
+from distinctkv.nn import allocation, mixer, slot_attention, slot_update
 from distinctkv.nn.functional import allocate, unit
 from distinctkv.rule import distances
 
@@ -91,5 +91,5 @@ def differs(case: Case, impl: str = "torch") -> list[str]:
 
 def as_on_a_device(monkeypatch):
     """No value can be read without synchronising, as on a GPU."""
-    for module in (allocation, slot_attention, slot_state, slot_update):
+    for module in (allocation, mixer, slot_attention, slot_update):
         monkeypatch.setattr(module, "reads_without_sync", lambda values: False)

@@ -18,7 +18,7 @@ import torch
 from distinctkv import kernels
 from distinctkv.kernels import allocate as kernel
 from distinctkv.kernels import slot_decode, slot_prefill
-from distinctkv.nn import allocation, leaders, slot_attention, slot_state
+from distinctkv.nn import allocation, leaders, mixer, slot_attention
 from distinctkv.nn.functional import SlotState, allocate, read, step, unit, write
 from distinctkv.nn.leaders import squared
 from tests.nn.cases import KINDS, rows
@@ -126,7 +126,7 @@ def strange(rng):
 
 def as_on_a_device(k, tau, mask=None):
     """What kernels allocate where nothing is refused at once."""
-    modules, looks = (allocation, slot_state), allocation.reads_without_sync
+    modules, looks = (allocation, mixer), allocation.reads_without_sync
     for module in modules:
         module.reads_without_sync = lambda rows: False
     found = allocate(k, tau, mask=mask, impl="triton")

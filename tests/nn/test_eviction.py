@@ -27,13 +27,13 @@ def written(keys, values, policy, mask=None, value="first"):
     B, L, H, _ = keys.shape
     slots = SlotState.empty(keys, values, capacity=L + 1)
     usage, ids = eviction.Usage.empty(slots), []
-    tau = torch.full((B, H), policy.tau, dtype=torch.float64)
+    above = eviction.above(torch.full((B, H), policy.tau, dtype=torch.float64))
     for t in range(L):
         at = slice(t, t + 1)
         real = None if mask is None else mask[:, at]
         before = usage
         found, usage = eviction.write(
-            keys[:, at], values[:, at], slots, usage, tau, policy, mask=real, value=value
+            keys[:, at], values[:, at], slots, usage, above, policy, mask=real, value=value
         )
         row = found.assign[:, 0].clamp(min=0)[..., None]
         old = before.ids.gather(2, row)[..., 0]

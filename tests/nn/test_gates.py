@@ -174,14 +174,12 @@ def test_a_gate_is_trained_in_training_and_left_in_its_mode(training, rng):
     assert gate.training == training
 
 
-def test_a_metric_is_for_each_head_what_it_is_for_one(rng):
+def test_a_metric_maps_each_head_as_it_maps_one(rng):
     gate, found = MetricGate(D), probe(rng)
+    torch.nn.init.normal_(gate.map)
     both = torch.stack([found.keys, found.keys.flip(1)], 2)
-    said = gate(torch.zeros(4, 36, 2), both)
-    assert said.shape == (4, 36, 2)
-    torch.testing.assert_close(said[..., 0], gate(torch.zeros(4, 36), found.keys))
-    with pytest.raises(ValueError, match=r"keys must be floats \(B, L, H, D\)"):
-        gate(torch.zeros(36), found.keys[0])
+    torch.testing.assert_close(gate.embed(both)[:, :, 0], gate.embed(found.keys))
+    torch.testing.assert_close(gate.embed(both).norm(dim=-1), torch.ones(4, 36, 2))
 
 
 def test_a_context_gate_starts_as_the_plain_one():

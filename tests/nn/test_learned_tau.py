@@ -10,8 +10,10 @@ from distinctkv.nn import (
     Heads,
     HybridLM,
     KeyNoveltyGate,
+    MetricGate,
     NoveltyGate,
     Reading,
+    StraightThrough,
     checkpoint,
 )
 from distinctkv.nn.train import Ramp, set_tau, train
@@ -51,6 +53,24 @@ def x(seed):
     return rows[torch.randint(6, (2, 20), generator=generator)]
 
 
+def by_novelty_alone():
+    """A linear `KeyNoveltyGate` that is the NoveltyGate(3000, 1e-2)."""
+    gate = KeyNoveltyGate(8, layers=0)
+    (linear,) = gate.net
+    with torch.no_grad():
+        linear.weight.zero_()[0, -1] = 3000.0
+        linear.bias.fill_(-30.0)
+    return gate
+
+
+SHARP = {
+    "two": lambda: NoveltyGate(3000.0, 1e-2),
+    "metric": lambda: MetricGate(8, 3000.0, 1e-2),
+    "network": by_novelty_alone,
+    "straight": lambda: StraightThrough(by_novelty_alone()),
+}
+
+
 def test_a_gate_that_keeps_all_is_full_attention(x, seed):
     torch.manual_seed(seed)
     heads = Heads(2, 8, centre=False)  # the mean key moves in training
@@ -61,12 +81,33 @@ def test_a_gate_that_keeps_all_is_full_attention(x, seed):
         torch.testing.assert_close(layer.train(training)(x), full(x), rtol=0, atol=1e-5)
 
 
-def test_a_sharp_gate_trains_on_what_the_rule_reads(x, seed):
+@pytest.mark.parametrize("gate", SHARP)
+def test_a_sharp_gate_trains_on_what_is_read_in_evaluation(x, seed, gate):
     """Repeats are exact: where the soft gate is 0 or 1 both forms read the same."""
     torch.manual_seed(seed)
     heads = Heads(2, 8, taps=1, centre=False)
-    layer = DistinctAttention(E, heads, gate=NoveltyGate(3000.0, 1e-2))
-    torch.testing.assert_close(layer.train()(x), layer.eval()(x), rtol=0, atol=1e-5)
+    layer = DistinctAttention(E, heads, gate=SHARP[gate](), budget=6)
+    soft = layer.train()(x)
+    layer.write_loss().backward()
+    with torch.no_grad():
+        hard = layer.eval()(x)
+        torch.testing.assert_close(soft, hard, rtol=0, atol=1e-5)
+        state = layer.start(2)
+        parts = [layer(part, state) for part in x.split([7, 1, 12], 1)]
+        torch.testing.assert_close(torch.cat(parts, 1), hard, rtol=0, atol=1e-5)
+    assert state.slots.n_slots.max() <= 6
+
+
+@torch.no_grad()
+def test_a_metric_decides_after_its_map(x, seed):
+    """A map of rank one leaves two directions: no head opens more than two slots."""
+    torch.manual_seed(seed)
+    gate = MetricGate(8)
+    gate.map.copy_(torch.ones(8, 1) @ torch.randn(1, 8))
+    layer = gated(gate).eval()
+    layer(x)
+    assert 20 * layer.slots_per_token <= 2
+    assert layer.tau.isnan()
 
 
 def test_the_penalty_counts_tokens_and_moves_tau_towards_the_budget(x):
@@ -117,9 +158,10 @@ def test_a_checkpoint_carries_what_was_learned(x, tmp_path):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: gated(concentration=Concentration.fixed(0.3)), "tau is the gate's"),
+        (lambda: gated(concentration=Concentration.fixed(0.3)), "the gate decides what opens"),
         (lambda: gated(reading=Reading(window=2)), "leave reading out"),
-        (lambda: gated(KeyNoveltyGate(E)), "use NoveltyGate"),
+        (lambda: gated(KeyNoveltyGate(E)), "keys of the size of a head"),
+        (lambda: set_tau(gated(KeyNoveltyGate(8)), 0.1), "no threshold to set"),
         (lambda: gated(budget=0), "budget is the number of tokens"),
         (lambda: DistinctAttention(E, HEADS, budget=8), "budget is the number of tokens"),
         (

@@ -221,7 +221,7 @@ class DistinctCache(Cache):  # type: ignore[misc]
         assert self.batch is not None
         if self.seen is None or self.seen[0].device != keys.device:
             columns = torch.arange(new.start, self.batch.seq_length, device=keys.device)
-            seen = columns + 1 - self.batch.padding[:, None].to(keys.device)
+            seen = columns + 1 - self.batch.padding[:, None].to(keys.device, non_blocking=True)
             self.seen = seen, Slots.none(keys, keys)
         seen, none = self.seen
         slots = layer.slots or none

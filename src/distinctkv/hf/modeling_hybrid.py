@@ -14,7 +14,7 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from ..nn import Heads, HybridLM, Reading, WriteGate
-from ..nn.gates import Gate, KeyGate, SaliencyGate
+from ..nn.gates import Gate, KeyGate, KeyNoveltyGate, MetricGate, NoveltyGate, SaliencyGate
 from ..nn.hybrid import MIXERS, ModelState
 from ..nn.mixer import Mixer
 from ..nn.train import distinct_layers
@@ -24,9 +24,13 @@ from .config import WrongModelError
 IGNORE_INDEX = -100  # the label of a token without a loss
 LOSS_OPTIONS = {"num_items_in_batch", "ignore_index", "shift_labels"}
 Layer = str | Mapping[str, Any]
-GATES: Mapping[str, Callable[..., Gate]] = {
+TOKEN_GATES: Mapping[str, Callable[..., Gate]] = {
     gate.__name__: gate for gate in (WriteGate, KeyGate, SaliencyGate)
 }
+KEY_GATES: Mapping[str, Callable[..., Gate]] = {
+    gate.__name__: gate for gate in (MetricGate, KeyNoveltyGate)
+}
+GATES = [NoveltyGate.__name__, *TOKEN_GATES, *KEY_GATES]
 
 
 def make_mixer(layer: Layer, width: int) -> Mixer[Any]:
@@ -45,18 +49,20 @@ def make_mixer(layer: Layer, width: int) -> Mixer[Any]:
         settings["reading"] = Reading(**settings["reading"])
     if "tau" in settings:
         settings["concentration"] = Concentration.fixed(settings.pop("tau"))
+    if isinstance(settings.get("concentration"), Mapping):
+        settings["concentration"] = Concentration(**settings["concentration"])
     if isinstance(settings.get("slot_dtype"), str):
         settings["slot_dtype"] = getattr(torch, settings["slot_dtype"])
     if "gate" in settings:
-        settings["gate"] = make_gate(settings["gate"], width)
+        settings["gate"] = make_gate(settings["gate"], width, settings.get("heads", Heads()).size)
     return MIXERS[name](width, **settings)
 
 
-def make_gate(gate: bool | Mapping[str, Any], width: int) -> Gate | None:
-    """The write gate that a config asks for.
+def make_gate(gate: bool | Mapping[str, Any], width: int, size: int) -> Gate | None:
+    """The gate that a config asks for, in a layer of this width with heads of this size.
 
-    >>> type(make_gate({"kind": "KeyGate", "hidden": 8}, 32)).__name__
-    'KeyGate'
+    >>> float(make_gate({"kind": "NoveltyGate", "threshold": 0.25}, 32, 16).threshold)
+    0.25
     """
     if isinstance(gate, bool):
         return WriteGate(width) if gate else None
@@ -67,7 +73,13 @@ def make_gate(gate: bool | Mapping[str, Any], width: int) -> Gate | None:
             f'a gate is true, false or {{"kind": name}} with name one of {", ".join(GATES)}, got '
             f"{gate!r}"
         )
-    return GATES[kind](width, **settings)
+    if kind == NoveltyGate.__name__:
+        return NoveltyGate(**settings)
+    return (
+        TOKEN_GATES[kind](width, **settings)
+        if kind in TOKEN_GATES
+        else KEY_GATES[kind](size, **settings)
+    )
 
 
 class HybridConfig(PretrainedConfig):  # type: ignore[misc]
@@ -149,8 +161,9 @@ class HybridForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
         layers = [make_mixer(layer, width) for layer in config.layers]
         self.model = HybridLM(config.vocab_size, width, layers, expand=config.expand)
         self.post_init()
-        # The mean key sums many batches. Set late: old versions of transformers know modules only.
-        self._keep_in_fp32_modules_strict = {"mean"}
+        # The mean key sums many batches, and thresholds decide. Set late: old versions of
+        # transformers know modules only.
+        self._keep_in_fp32_modules_strict = {"mean", "threshold", "raw"}
 
     @classmethod
     def from_pretrained(cls, *args: Any, **settings: Any) -> Any:  # noqa: ANN401

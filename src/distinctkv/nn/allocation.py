@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isnan
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor
 from .. import kernels
 from ..kernels.limits import LENGTHS
 from . import leaders
-from .slot_state import SlotState, check_inputs, least, reads_without_sync, taus
+from .mixer import check_mask, least, reads_without_sync
+from .slot_state import SlotState
 
 Impl = Literal["auto", "torch", "triton"]
 Answer = tuple[Tensor, Tensor, Tensor]
@@ -157,6 +158,57 @@ def allocate(
     if state is not None:
         found = found._replace(before=state.seen.clone())  # writes count on in the state
     return found.check() if reads_without_sync(keys) else found
+
+
+def check_inputs(
+    keys: Tensor,
+    tau: float | Tensor,
+    state: SlotState | None,
+    mask: Tensor | None,
+    chunk: int,
+    capacity: int | None,
+) -> None:
+    """Refuse what has no meaning, by shapes and what lies on the CPU: nothing synchronises."""
+    if keys.ndim != 4 or not keys.is_floating_point():
+        raise ValueError(f"keys must be floats (B, L, H, D), got {keys.dtype} {tuple(keys.shape)}")
+    if 0 in keys.shape:
+        raise ValueError(f"there are no tokens to allocate in keys {tuple(keys.shape)}")
+    B, _, H, D = keys.shape
+    if isinstance(tau, Tensor) and tau.shape not in ((), (H,)):
+        raise ValueError(f"tau must be one number or one per head ({H}), got {tuple(tau.shape)}")
+    if _unknown(tau):
+        raise ValueError(f"tau must be a number, got {tau}")
+    check_mask(mask, keys)
+    if chunk < 1 or (capacity is not None and capacity < 1):
+        raise ValueError(f"chunk and capacity must be 1 or more, got {chunk} and {capacity}")
+    if state is None:
+        return
+    if state.keys.shape[:2] != (B, H) or state.keys.shape[-1] != D:
+        raise ValueError(
+            f"keys are {B} x {H} streams of {D} numbers, this state holds "
+            f"{tuple(state.keys.shape)}; use one state per layer and batch"
+        )
+    if state.keys.dtype != keys.dtype:
+        raise ValueError(
+            f"keys are {keys.dtype}, this state holds {state.keys.dtype}; cast the keys"
+        )
+    if capacity not in (None, state.keys.shape[2]):
+        raise ValueError(f"this state holds {state.keys.shape[2]} slots, got capacity={capacity}")
+
+
+def _unknown(tau: float | Tensor) -> bool:
+    """Whether tau is seen to be nan."""
+    if isinstance(tau, Tensor):
+        return reads_without_sync(tau) and bool(tau.isnan().any())
+    return isnan(tau)
+
+
+def taus(tau: float | Tensor, keys: Tensor) -> Tensor:
+    """Tau for each stream (B, H), in float64: the reference compares in it."""
+    B, _, H, _ = keys.shape
+    if isinstance(tau, Tensor):
+        return tau.detach().to(keys.device, torch.float64).expand(B, H)
+    return torch.full((B, H), tau, dtype=torch.float64, device=keys.device)
 
 
 def _by_kernels(

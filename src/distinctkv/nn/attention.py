@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as fn
 
 from ..policy import check_real
-from .mixer import Mixer, Packing, S, ShortConv, State, check_sizes, check_whole, widened
-from .slot_state import least
+from .mixer import Mixer, Packing, S, ShortConv, State, check_sizes, check_whole, least, widened
 
 # B streams, L tokens, E channels, H heads, D head size
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 from typing import NamedTuple, Self, get_args
 
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as fn
 
 from ..policy import Concentration, check_metric
-from .allocation import Allocation, allocate
+from .allocation import Allocation, allocate, taus
 from .attention import (
     Attention,
     FullAttention,
@@ -25,12 +25,12 @@ from .attention import (
     attend,
     causal_mask,
 )
-from .eviction import Usage
+from .eviction import Usage, above
 from .eviction import write as evict_and_write
 from .gates import Gate, NoveltyGate, decided
-from .mixer import Packing, check_sizes, check_whole
+from .mixer import Packing, check_sizes, check_whole, reads_without_sync
 from .slot_attention import Mode, Value, read, slot_keys
-from .slot_state import SlotState, reads_without_sync, taus
+from .slot_state import SlotState
 from .slot_update import read_one, step, write
 from .soft import budget_penalty, causal_novelty
 
@@ -134,29 +134,24 @@ def check_settings(concentration: Concentration, reading: Reading) -> None:
 
 
 def check_gate(gate: Gate, reading: Reading, width: int) -> None:
-    """Refuse a gate that cannot decide what a layer of this width and reading writes."""
-    if isinstance(gate, NoveltyGate):
-        if reading != NOVELTY_READING:
-            raise ValueError(
-                f"a NoveltyGate keeps tokens, each with its own value: the layer reads "
-                f"{NOVELTY_READING}, got {reading}; leave reading out"
-            )
-        return
-    if gate.needs_novelty:
-        raise TypeError(
-            f"{type(gate).__name__} makes no threshold on the novelty, and a layer allocates by "
-            "one; use NoveltyGate, or a gate on the token alone, as WriteGate and KeyGate"
+    """Refuse a gate that cannot decide by ``width`` numbers what a layer writes."""
+    if gate.needs_novelty and reading != NOVELTY_READING:
+        raise ValueError(
+            f"a {type(gate).__name__} keeps tokens, each with its own value: the layer reads "
+            f"{NOVELTY_READING}, got {reading}; leave reading out"
         )
-    if not reading.window:
+    if not gate.needs_novelty and not reading.window:
         raise ValueError("a gate needs a window: give reading=Reading(window=1) or more")
-    token = next(gate.parameters(), torch.zeros(())).new_zeros(1, width)
+    token = next(gate.parameters(), torch.zeros(())).new_ones(1, width)
     try:
         with torch.no_grad():
-            gate.logit(token[:, 0], token)
+            gate.logit(token[:, 0], gate.embed(token))
     except RuntimeError as wrong:
+        needs = (
+            "keys of the size of a head" if gate.needs_novelty else "tokens as wide as the layer"
+        )
         raise ValueError(
-            f"{type(gate).__name__} does not take tokens of {width} channels ({wrong}); build it "
-            "with the width of the layer"
+            f"{type(gate).__name__} does not take {width} numbers ({wrong}); it gets {needs}"
         ) from wrong
 
 
@@ -281,6 +276,9 @@ class DistinctAttention(Attention[DistinctState]):
     A `NoveltyGate` learns tau. In training all tokens are read, ``log g`` added to their logits,
     and `write_loss` penalises a number of kept tokens that is not ``budget`` (per head and
     sequence). Evaluation allocates by the rule at g = 1/2, that is at tau = the gate's threshold.
+    Other gates on the novelty (`MetricGate`, `KeyNoveltyGate`; they get the key of a head) train in
+    the same way. In evaluation they open a slot where g > 1/2 for the novelty to the slots. That
+    is decided token by token, which is slow, and there is no tau (it is nan).
 
     A gate on the token alone (`WriteGate`) stores only what will be read: in training it learns
     from the reads (`write_loss`), in evaluation tokens on which it is shut are not written. It
@@ -317,45 +315,48 @@ class DistinctAttention(Attention[DistinctState]):
             raise ValueError(
                 f"slot_dtype must be a type of floats of 16 bits or more, got {slot_dtype}"
             )
-        learned = isinstance(gate, NoveltyGate)
+        learned = gate is not None and gate.needs_novelty
         if learned and concentration is not None:
             raise ValueError(
-                f"tau is the gate's, got {concentration} beside it; NoveltyGate(threshold="
-                f"{concentration.tau}) starts there"
+                f"the gate decides what opens a slot, got {concentration} beside it; "
+                f"NoveltyGate(threshold={concentration.tau}) starts there"
             )
         if budget is not None and not (learned and 0 < budget < inf):
             raise ValueError(
-                f"budget is the number of tokens that a NoveltyGate learns to keep, above 0, got "
-                f"{budget} and gate={gate}; a budget of slots is Concentration.surprise(...)"
+                f"budget is the number of tokens that a gate on the novelty learns to keep, above "
+                f"0, got {budget} and gate={gate}; a budget of slots is Concentration.surprise(...)"
             )
         if reading is None:
             reading = NOVELTY_READING if learned else Reading()
         self.concentration = concentration or Concentration.fixed(0.15)
-        self._evicts = self.concentration.bounded
         check_settings(self.concentration, reading)
-        if gate is not None:
-            check_gate(gate, reading, width)
-        self.reading, self.gate, self.budget, self.slot_dtype = reading, gate, budget, slot_dtype
         self.project = Projection(width, Heads() if heads is None else heads)
+        if gate is not None:
+            check_gate(gate, reading, self.project.heads.size if learned else width)
+        # Slots are evicted, or opened by what no threshold says.
+        self._steps = self.concentration.bounded or (learned and not isinstance(gate, NoveltyGate))
+        self.reading, self.gate, self.budget, self.slot_dtype = reading, gate, budget, slot_dtype
         tau = torch.tensor(self.concentration.tau, dtype=torch.float64)
         self.register_buffer("fixed_tau", None if learned else tau)
         self.register_buffer("penalty_weight", torch.ones(()), persistent=False)
         # Of the last call without a state; None if none of its tokens left the window.
         self.slots_per_token: Tensor | None = None
         self._reads: tuple[Tensor, Tensor, Packing | None] | None = None
-        self._kept: Tensor | None = None  # (B, L, H), by a NoveltyGate
+        self._kept: Tensor | None = None  # (B, L, H), by a gate on the novelty
 
     @property
     def tau(self) -> Tensor:
-        """The threshold: a buffer, or what a `NoveltyGate` has learned; ``fill_`` sets it."""
+        """The threshold: a buffer, or what a `NoveltyGate` has learned; ``fill_`` sets it.
+
+        Other gates on the novelty have none: nan.
+        """
         if isinstance(self.gate, NoveltyGate):
             return self.gate.threshold.detach()
-        assert self.fixed_tau is not None
-        return self.fixed_tau
+        return torch.tensor(nan) if self.fixed_tau is None else self.fixed_tau
 
     @property
     def learns_tau(self) -> bool:
-        """Whether a `NoveltyGate` does."""
+        """Whether a gate on the novelty decides what opens a slot."""
         return self.fixed_tau is None
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -414,7 +415,7 @@ class DistinctAttention(Attention[DistinctState]):
         if self.reading.value != "mean":
             slots = slots._replace(values=slots.values.to(slots.keys.dtype))
         past = self.project.conv.start(batch)
-        usage = Usage.empty(slots) if self._evicts else None
+        usage = Usage.empty(slots) if self._steps else None
         return DistinctState(past, none, none, slots, shut, room=room, usage=usage).of(self)
 
     def mix(
@@ -448,8 +449,8 @@ class DistinctAttention(Attention[DistinctState]):
         if state is not None or not self.training:
             k = self._held(k)
             v = v if value == "mean" else self._held(v)
-        if self._evicts and (state is not None or not self.training):
-            return self._evicting(x, q, k, v, state, mask)
+        if self._steps and (state is not None or not self.training):
+            return self._stepwise(x, q, k, v, state, mask)
         if state is not None:
             state.room_for(x.shape[1])
             kept = k.to(state.slots.keys.dtype)
@@ -470,15 +471,16 @@ class DistinctAttention(Attention[DistinctState]):
         can be on the budget where all of them are alike.
         """
         assert self.gate is not None
-        logit = self.gate.logit(causal_novelty(k.detach(), mask=mask), x)
+        keys = k.detach()
+        logit = self.gate.logit(causal_novelty(self.gate.embed(keys), mask=mask), keys)
         real = torch.ones_like(logit) if mask is None else mask[..., None]
         self._kept = decided(logit).exp() * real
         self._count(self._kept.sum(1), x, mask)
         # One more channel of the keys holds log g, and of the queries 1: the logit is their sum.
-        k = torch.cat([k, fn.logsigmoid(logit)[..., None].to(k)], -1)
+        k = torch.cat([k, self.gate.log_gate(logit)[..., None].to(k)], -1)
         return attend(fn.pad(q, (0, 1), value=1.0), k, v, causal_mask(mask, x.shape[1]))
 
-    def _evicting(
+    def _stepwise(
         self,
         x: Tensor,
         q: Tensor,
@@ -487,18 +489,21 @@ class DistinctAttention(Attention[DistinctState]):
         state: DistinctState | None,
         mask: Tensor | None,
     ) -> Tensor:
-        """What `mix` reads under a budget: a token is written and evicts, then reads."""
+        """What `mix` reads token by token: each is written, may evict, then reads."""
         mode, value = self.reading.mode, self.reading.value
         now = self.start(len(x)) if state is None else state
-        threshold, out = taus(self.tau, k), []
+        opens, embed, out = above(taus(self.tau, k)), lambda keys: keys, []
+        if self.learns_tau and (gate := self.gate) is not None:
+            embed = gate.embed
+            opens = lambda novelty, key: gate.logit(novelty.to(key), key) > 0  # noqa: E731
         for t in range(x.shape[1]):
             now.room_for(1)
             assert now.usage is not None
             at, real = slice(t, t + 1), None if mask is None else mask[:, t : t + 1]
             kept = k[:, at].to(now.slots.keys.dtype)
             found, now.usage = evict_and_write(
-                kept, v[:, at], now.slots, now.usage, threshold, self.concentration,
-                mask=real, value=value,
+                kept, v[:, at], now.slots, now.usage, opens, self.concentration,
+                mask=real, value=value, embed=embed,
             )  # fmt: skip
             out.append(read_one(q[:, at], now.slots, mode, value, 1.0, found).to(v.dtype))
         if reads_without_sync(k):
@@ -576,8 +581,8 @@ class DistinctAttention(Attention[DistinctState]):
     def write_loss(self, asked: Tensor | None = None) -> Tensor:
         """What the gate adds to the loss of the last training batch.
 
-        Of a `NoveltyGate` the penalty on a number of kept tokens that is not the budget, times
-        ``penalty_weight``. Of other gates the cross-entropy with which tokens were read later;
+        Of a gate on the novelty the penalty on a number of kept tokens that is not the budget,
+        times ``penalty_weight``. Of others the cross-entropy with which tokens were read later;
         ``asked`` (B, L) marks the queries whose answers matter, all if it is left out.
         """
         if self._kept is not None and self.budget is not None:

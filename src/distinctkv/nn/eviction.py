@@ -1,13 +1,14 @@
-"""Approach II inside a layer: the budget follows surprise, and the least used slots are evicted.
+"""One token at a time: a gate decides which open slots, a budget evicts the least used.
 
-The same decisions as `distinctkv.rule.Rule`, for every head of every sequence at once, token by
-token: what a token finds depends on what was evicted before it.
+Approach II inside a layer. With `above` the decisions are those of `distinctkv.rule.Rule`, for
+every head of every sequence at once: what a token finds depends on what was evicted before it.
 """
 
 # B sequences, H heads, S slots, D key size, C value size
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
@@ -74,23 +75,25 @@ def write(
     v: Tensor,
     slots: SlotState,
     usage: Usage,
-    tau: Tensor,
+    opens: Callable[[Tensor, Tensor], Tensor],
     concentration: Concentration,
     *,
     mask: Tensor | None = None,
     value: Value = "mean",
+    embed: Callable[[Tensor], Tensor] = lambda keys: keys,
 ) -> tuple[Allocation, Usage]:
     """Write one token (B, 1, H, D) of each sequence and evict; buffers of ``slots`` in place.
 
-    There must be room for one more slot. ``tau`` is (B, H) in float64. The rows of the allocation
-    are those before eviction.
+    There must be room for one more slot. ``opens`` takes the novelty (B, H) and the key (B, H, D)
+    of a token; a first token opens a slot whatever it says. Novelty is measured after ``embed``.
+    The rows of the allocation are those before eviction.
     """
     real = finite(v)[:, 0] & finite(k)[:, 0]  # (B, H)
     given = torch.ones_like(real) if mask is None else mask.expand_as(real)
     refused, real = (given & ~real).long(), given & real
     usage = _tick(usage, real, concentration.decay)
-    nearest, novelty = _nearest(k[:, 0], slots)
-    opened = real & ((slots.n_slots == 0) | (novelty > tau))
+    nearest, novelty = _nearest(embed(k[:, 0]), embed(slots.keys), slots.used)
+    opened = real & ((slots.n_slots == 0) | opens(novelty, k[:, 0]))
     row = torch.where(opened, slots.n_slots, nearest)
     assign = row.masked_fill(~real, -1)[:, None]
     lead, none = opened[:, None], torch.zeros_like(refused)
@@ -105,6 +108,11 @@ def write(
     return found, usage
 
 
+def above(tau: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """The rule: a slot opens where the novelty is above ``tau`` (B, H), in float64."""
+    return lambda novelty, key: novelty > tau
+
+
 def _tick(usage: Usage, real: Tensor, decay: float) -> Usage:
     """One token later: instead of decaying every usage, the next use weighs more."""
     weight = usage.use_weight
@@ -116,9 +124,9 @@ def _tick(usage: Usage, real: Tensor, decay: float) -> Usage:
     )
 
 
-def _nearest(key: Tensor, slots: SlotState) -> tuple[Tensor, Tensor]:
+def _nearest(key: Tensor, slots: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
     """The row of the slot nearest to keys (B, H, D), the oldest of equals, and its novelty."""
-    gaps = squared(key[:, :, None], slots.keys).masked_fill(~slots.used, inf)
+    gaps = squared(key[:, :, None], slots).masked_fill(~used, inf)
     least = gaps.amin(-1, keepdim=True)
     return (gaps == least).to(torch.uint8).argmax(-1), (least[..., 0] / 2).clamp(max=2)
 

@@ -37,9 +37,17 @@ class Gate(nn.Module):
         """Above 0 where a token is rather kept than dropped."""
         raise NotImplementedError
 
+    def embed(self, keys: Tensor) -> Tensor:
+        """The vectors of length one whose novelty the gate takes: by default the keys."""
+        return keys
+
+    def log_gate(self, logit: Tensor) -> Tensor:
+        """Logarithm of the gate by its logit."""
+        return fn.logsigmoid(logit)
+
     def forward(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """Logarithm of the gate, (...)."""
-        return fn.logsigmoid(self.logit(novelty, hidden))
+        return self.log_gate(self.logit(novelty, hidden))
 
 
 class NoveltyGate(Gate):
@@ -171,22 +179,22 @@ class KeyNoveltyGate(Gate):
 class MetricGate(Gate):
     """A learned metric: novelty among keys after a linear map, then the paper's two numbers.
 
-    It compares whole streams of keys (B, L, F), or of heads (B, L, H, F), and sees all tokens
-    before each, so it is for training and study; it starts as the plain cosine.
+    It starts as the plain cosine.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, slope: float = 10.0, threshold: float = 0.4) -> None:
         super().__init__()
         check_sizes(width=width)
-        self.base = NoveltyGate()
+        self.base = NoveltyGate(slope, threshold)
         self.map = nn.Parameter(torch.eye(width))
 
+    def embed(self, keys: Tensor) -> Tensor:
+        """Keys (..., F) after the map, of length one."""
+        return directions(keys @ self.map)[0]
+
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
-        """``a (novelty' - b)``, with novelty' measured after the map."""
-        keys, _ = directions(hidden @ self.map)
-        if keys.ndim == 3:
-            return self.base.logit(causal_novelty(keys[:, :, None])[..., 0], hidden)
-        return self.base.logit(causal_novelty(keys), hidden)
+        """``a (novelty - b)``, for a novelty measured after the map."""
+        return self.base.logit(novelty, hidden)
 
 
 class ContextGate(Gate):
@@ -261,13 +269,17 @@ class StraightThrough(Gate):
         """As the gate inside."""
         return self.gate.needs_novelty
 
+    def embed(self, keys: Tensor) -> Tensor:
+        """As the gate inside."""
+        return self.gate.embed(keys)
+
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """That of the gate inside."""
         return self.gate.logit(novelty, hidden)
 
-    def forward(self, novelty: Tensor, hidden: Tensor) -> Tensor:
+    def log_gate(self, logit: Tensor) -> Tensor:
         """0 or ``log(FLOOR)``."""
-        return decided(self.logit(novelty, hidden))
+        return decided(logit)
 
 
 class GumbelGate(StraightThrough):
@@ -280,9 +292,8 @@ class GumbelGate(StraightThrough):
             raise ValueError(f"temperature must be above 0, got {temperature}")
         self.temperature = temperature
 
-    def forward(self, novelty: Tensor, hidden: Tensor) -> Tensor:
+    def log_gate(self, logit: Tensor) -> Tensor:
         """A sample in training, the likelier of the two otherwise."""
-        logit = self.logit(novelty, hidden)
         if self.training:
             even = torch.rand_like(logit).clamp(1e-6, 1 - 1e-6)
             logit = (logit + even.logit()) / self.temperature
@@ -328,6 +339,13 @@ class Probe(_Streams):
         """Novelty of each token to those before it, (B, L); computed once for all gates."""
         return causal_novelty(self.keys[:, :, None])[..., 0]
 
+    def logit(self, gate: Gate) -> Tensor:
+        """The gate's logit of each token, (B, L)."""
+        rows, novelty = gate.embed(self.keys), self.novelty
+        if rows is not self.keys:
+            novelty = causal_novelty(rows[:, :, None])[..., 0]
+        return gate.logit(novelty, self.keys)
+
 
 class Score(NamedTuple):
     """How a gate does with its top M tokens, and how many tokens it would keep by itself."""
@@ -343,12 +361,6 @@ class Fit(NamedTuple):
     end: Score
 
 
-def log_gates(gate: Gate, probe: Probe) -> Tensor:
-    """What the gate says to each token, (B, L), from its key and how novel that is."""
-    found: Tensor = gate(probe.novelty, probe.keys)
-    return found
-
-
 def class_mass(probe: Probe, log_gate: Tensor, theta: float) -> Tensor:
     """Weight of each class in what each query reads, (B, Q, C)."""
     q, k, v = (part[:, :, None] for part in (probe.queries, probe.keys, probe.values))
@@ -359,7 +371,7 @@ def task_loss(
     gate: Gate, probe: Probe, *, budget: int, weight: float = 1.0, theta: float = 0.1
 ) -> Tensor:
     """The paper's objective: what the answers lack, and how far the gates are from the budget."""
-    log_gate = log_gates(gate, probe)
+    log_gate = gate.log_gate(probe.logit(gate))
     mass = class_mass(probe, log_gate, theta).gather(-1, probe.answers[..., None])
     return (
         weight * budget_penalty(log_gate.exp()[..., None], budget)
@@ -370,13 +382,13 @@ def task_loss(
 def rule_loss(gate: Gate, probe: Probe, *, tau: float) -> Tensor:
     """Distillation: be open where the rule opens a slot."""
     lead = allocate(probe.keys[:, :, None], tau).lead[..., 0]
-    return distillation(gate.logit(probe.novelty, probe.keys), lead)
+    return distillation(probe.logit(gate), lead)
 
 
 @torch.no_grad()
 def score(gate: Gate, probe: Probe, *, budget: int, theta: float = 0.1) -> Score:
     """Recall with the top M tokens kept and the others dropped; of equals the earlier is kept."""
-    logit = gate.logit(probe.novelty, probe.keys)  # a decided gate has only two values to rank
+    logit = probe.logit(gate)  # a decided gate has only two values to rank
     keep = hard_keep(logit[..., None], budget)[..., 0]
     dropped = torch.zeros_like(logit).masked_fill(~keep, -torch.inf)
     said = class_mass(probe, dropped, theta).argmax(-1)

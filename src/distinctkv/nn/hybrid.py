@@ -18,13 +18,14 @@ from .mixer import (
     Mixer,
     State,
     check_complete,
+    check_mask,
     check_places,
     check_sizes,
     check_whole,
+    reads_without_sync,
     rms_norm,
 )
 from .mixer import ModelState as ModelState
-from .slot_state import check_mask, reads_without_sync
 from .ssm import DiagonalSSM, Mamba2
 
 # Names for mixers as they come; for any other setting give the module itself.

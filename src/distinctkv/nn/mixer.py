@@ -14,9 +14,37 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .slot_state import check_mask, reads_without_sync
 
-# B streams, L tokens, E channels
+def check_mask(mask: Tensor | None, tokens: Tensor) -> None:
+    """Refuse what is not true or false for each of tokens (B, L, ...)."""
+    if mask is not None and (mask.shape != tokens.shape[:2] or mask.dtype != torch.bool):
+        raise ValueError(
+            f"mask must be bool {tuple(tokens.shape[:2])}, true for real tokens, got {mask.dtype} "
+            f"{tuple(mask.shape)}; an attention_mask of 0 and 1 has .bool()"
+        )
+
+
+def reads_without_sync(numbers: Tensor) -> bool:
+    """Whether a look makes nobody wait."""
+    return numbers.is_cpu and not torch.compiler.is_compiling()
+
+
+def least(numbers: Tensor) -> float:
+    """The least of them; 0 where nobody may look, or where what is seen would be held for good.
+
+    So where a gradient will come back: what a checkpoint computes again may be other numbers, and
+    must take the same way.
+    """
+    if not (reads_without_sync(numbers) and numbers.numel()):
+        return 0.0
+    if torch._C._get_tracing_state() is not None:
+        return 0.0
+    if numbers.requires_grad:
+        return 0.0
+    try:
+        return float(numbers.detach().min())
+    except RuntimeError:  # in vmap and of fake tensors there are no numbers
+        return 0.0
 
 
 def checked(x: Tensor, mask: Tensor | None, remembered: bool) -> Tensor:

@@ -13,7 +13,8 @@ from torch.nn import functional as fn
 
 from .. import kernels
 from .allocation import Allocation
-from .slot_state import SlotState, reads_without_sync
+from .mixer import reads_without_sync
+from .slot_state import SlotState
 
 # B batch, L tokens, H heads, D key size, C value size, T columns: slots from before, then tokens,
 # Q queries of one block, G queries per head

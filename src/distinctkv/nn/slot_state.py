@@ -1,16 +1,13 @@
-"""The slots of a layer between calls, and the checks that every function on slots makes."""
+"""`SlotState`: the slots of a layer between calls."""
 
 # B sequences, H heads, L tokens, S slots, D key size, C value size
 
 from __future__ import annotations
 
-from math import isnan
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-# B batch, L tokens, H heads, S slots, D key size, C value size
 
 
 class SlotState(NamedTuple):
@@ -125,89 +122,3 @@ class SlotState(NamedTuple):
                 "the room a layer starts with"
             )
         return self
-
-
-# B batch, L tokens, H heads, D key size
-
-
-def check_inputs(
-    keys: Tensor,
-    tau: float | Tensor,
-    state: SlotState | None,
-    mask: Tensor | None,
-    chunk: int,
-    capacity: int | None,
-) -> None:
-    """Refuse what has no meaning, by shapes and what lies on the CPU: nothing synchronises."""
-    if keys.ndim != 4 or not keys.is_floating_point():
-        raise ValueError(f"keys must be floats (B, L, H, D), got {keys.dtype} {tuple(keys.shape)}")
-    if 0 in keys.shape:
-        raise ValueError(f"there are no tokens to allocate in keys {tuple(keys.shape)}")
-    B, _, H, D = keys.shape
-    if isinstance(tau, Tensor) and tau.shape not in ((), (H,)):
-        raise ValueError(f"tau must be one number or one per head ({H}), got {tuple(tau.shape)}")
-    if _unknown(tau):
-        raise ValueError(f"tau must be a number, got {tau}")
-    check_mask(mask, keys)
-    if chunk < 1 or (capacity is not None and capacity < 1):
-        raise ValueError(f"chunk and capacity must be 1 or more, got {chunk} and {capacity}")
-    if state is None:
-        return
-    if state.keys.shape[:2] != (B, H) or state.keys.shape[-1] != D:
-        raise ValueError(
-            f"keys are {B} x {H} streams of {D} numbers, this state holds "
-            f"{tuple(state.keys.shape)}; use one state per layer and batch"
-        )
-    if state.keys.dtype != keys.dtype:
-        raise ValueError(
-            f"keys are {keys.dtype}, this state holds {state.keys.dtype}; cast the keys"
-        )
-    if capacity not in (None, state.keys.shape[2]):
-        raise ValueError(f"this state holds {state.keys.shape[2]} slots, got capacity={capacity}")
-
-
-def check_mask(mask: Tensor | None, tokens: Tensor) -> None:
-    """Refuse what is not true or false for each of tokens (B, L, ...)."""
-    if mask is not None and (mask.shape != tokens.shape[:2] or mask.dtype != torch.bool):
-        raise ValueError(
-            f"mask must be bool {tuple(tokens.shape[:2])}, true for real tokens, got {mask.dtype} "
-            f"{tuple(mask.shape)}; an attention_mask of 0 and 1 has .bool()"
-        )
-
-
-def _unknown(tau: float | Tensor) -> bool:
-    """Whether tau is seen to be nan."""
-    if isinstance(tau, Tensor):
-        return reads_without_sync(tau) and bool(tau.isnan().any())
-    return isnan(tau)
-
-
-def reads_without_sync(numbers: Tensor) -> bool:
-    """Whether a look makes nobody wait."""
-    return numbers.is_cpu and not torch.compiler.is_compiling()
-
-
-def least(numbers: Tensor) -> float:
-    """The least of them; 0 where nobody may look, or where what is seen would be held for good.
-
-    So where a gradient will come back: what a checkpoint computes again may be other numbers, and
-    must take the same way.
-    """
-    if not (reads_without_sync(numbers) and numbers.numel()):
-        return 0.0
-    if torch._C._get_tracing_state() is not None:
-        return 0.0
-    if numbers.requires_grad:
-        return 0.0
-    try:
-        return float(numbers.detach().min())
-    except RuntimeError:  # in vmap and of fake tensors there are no numbers
-        return 0.0
-
-
-def taus(tau: float | Tensor, keys: Tensor) -> Tensor:
-    """Tau for each stream (B, H), in float64: the reference compares in it."""
-    B, _, H, _ = keys.shape
-    if isinstance(tau, Tensor):
-        return tau.detach().to(keys.device, torch.float64).expand(B, H)
-    return torch.full((B, H), tau, dtype=torch.float64, device=keys.device)

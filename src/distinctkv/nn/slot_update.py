@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from .. import kernels
-from .allocation import Allocation, Impl, allocate
+from .allocation import Allocation, Impl, allocate, check_inputs, taus
+from .mixer import reads_without_sync
 from .slot_attention import Mode, Value, check, check_tokens, read
-from .slot_state import SlotState, check_inputs, reads_without_sync, taus
+from .slot_state import SlotState
 
 # B batch, L tokens, H heads, S slots, D key size, C value size
 

@@ -12,8 +12,7 @@ from torch.nn import functional as fn
 
 from ..kernels.limits import FURTHEST, LENGTHS
 from .leaders import error, halves
-from .mixer import check_whole
-from .slot_state import check_mask, reads_without_sync
+from .mixer import check_mask, check_whole, reads_without_sync
 
 # B batch, L tokens, H heads, D key size, C value size, Q queries
 

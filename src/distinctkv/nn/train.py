@@ -63,6 +63,8 @@ def set_tau(model: nn.Module, tau: float) -> None:
     if not layers:
         raise ValueError(f"tau={tau} means nothing to a model without a DistinctAttention")
     for layer in layers:
+        if layer.tau.isnan():
+            raise ValueError(f"{type(layer.gate).__name__} has no threshold to set to {tau}")
         layer.tau.fill_(tau)
 
 
@@ -137,8 +139,8 @@ class Graph:
     ) -> None:
         self.tokens, self.targets = tokens.clone(), targets.clone()
         self.graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(self.graph, pool=pool):
+        torch.cuda.synchronize(tokens.device)
+        with torch.cuda.device(tokens.device), torch.cuda.graph(self.graph, pool=pool):
             self.loss = update(self.tokens, self.targets)
         layers = distinct_layers(model).values()
         self.slots = [(layer, layer.slots_per_token) for layer in layers]
@@ -171,7 +173,7 @@ class Captured:
         self.there = where.type == "cuda"
         if self.there:
             self.pool = torch.cuda.graph_pool_handle()
-            self.side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            self.side = torch.cuda.Stream(where)  # type: ignore[no-untyped-call]
         else:
             told = f"steps are run as they are: a graph needs a model on a GPU, this is on {where}"
             warnings.warn(told, stacklevel=2)
@@ -195,10 +197,11 @@ class Captured:
 
     def _aside(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """On a stream of its own, as capturing asks for."""
-        self.side.wait_stream(torch.cuda.current_stream())
+        current = torch.cuda.current_stream(self.side.device)
+        self.side.wait_stream(current)
         with torch.cuda.stream(self.side):
             loss = self.update(tokens, targets)
-        torch.cuda.current_stream().wait_stream(self.side)
+        current.wait_stream(self.side)
         return loss
 
 
@@ -245,19 +248,20 @@ def train(
     if not 0 <= rate < math.inf:
         raise ValueError(f"rate must be 0 or more and finite, got {rate}")
     if ramp is not None and any(one.learns_tau for one in distinct_layers(model).values()):
-        raise ValueError(f"{ramp} sets tau, which a NoveltyGate learns; leave ramp out")
+        raise ValueError(f"{ramp} sets tau, which a gate learns; leave ramp out")
     watch, learner = Watch(model, math.inf if chance is None else chance), Learner(model, asked)
     update = Captured(learner, model) if captured else learner
 
-    losses: set[bool] = set()  # whether a step shown had a loss
+    asks: set[bool] = set()  # whether a step shown had targets
 
-    def told(number: int, loss: Tensor, n_tokens: int) -> Step:
-        losses.add(loss.item() != 0)
-        return Step(number, loss.item(), watch.look(number, loss.item(), n_tokens))
+    def report(number: int, loss: Tensor, targets: Tensor) -> Step:
+        asks.add(bool((targets != SILENT).any()))
+        slots = watch.look(number, loss.item(), targets.shape[1])
+        return Step(number, loss.item(), slots)
 
-    def seen() -> Iterator[Step]:
+    def run() -> Iterator[Step]:
         model.train()
-        done, untold = 0, None
+        done, last = 0, None
         for number, batch in zip(range(steps), batches, strict=False):
             tokens, targets = _pair(batch)
             if ramp is not None:
@@ -266,18 +270,18 @@ def train(
                 for layer in distinct_layers(model).values():
                     layer.penalty_weight.fill_(anneal(number / steps))
             learner.go_at(rate * _rate_at(number, steps))
-            done, untold = number + 1, (number, update(tokens, targets), tokens.shape[1])
+            done, last = number + 1, (number, update(tokens, targets), targets)
             if number % every == 0:
-                yield told(*untold)
-                untold = None
-        if untold is not None:
-            yield told(*untold)
+                yield report(*last)
+                last = None
+        if last is not None:
+            yield report(*last)
         if done < steps:
             warnings.warn(_ended(done, steps), stacklevel=2)
-        if losses == {False}:
+        if asks == {False}:
             warnings.warn(f"nothing was asked: all targets seen were {SILENT}", stacklevel=2)
 
-    return seen()
+    return run()
 
 
 class Learner:
@@ -295,21 +299,17 @@ class Learner:
                 "them leave it out"
             )
         self.model, self.asked = model, asked
-        # A graph reads the rate where it lies, so on a GPU it is a tensor.
+        # A graph reads the rate where it lies, so it is a tensor on the model's device.
         first = next(model.parameters())
-        there = first.is_cuda
-        rate = torch.zeros((), device=first.device) if there else 0.0
+        rate = torch.zeros((), device=first.device)
         self.optimiser = torch.optim.AdamW(
-            _groups(model), rate, betas=(0.9, 0.95), fused=True, capturable=there
+            _groups(model), rate, betas=(0.9, 0.95), fused=True, capturable=first.is_cuda
         )
 
     def go_at(self, rate: float) -> None:
         """Learn at this rate from now on."""
         for group in self.optimiser.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
+            group["lr"].fill_(rate)
 
     def __call__(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """One step; nothing in it waits for the device."""
