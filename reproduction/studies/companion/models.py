@@ -46,17 +46,13 @@ class Size:
     window: int = 512
     delta_heads: int = 6
 
-    def attention(self, taps: int = 4, scale: float = 16.0) -> Heads:
+    def attention(self, taps: int = 4, scale: float = 16.0, lag: int = 0) -> Heads:
         """The heads of the attention blocks."""
-        return Heads(count=self.heads, size=self.head, taps=taps, scale=scale)
+        return Heads(count=self.heads, size=self.head, taps=taps, scale=scale, lag=lag)
 
 
 BASE = Size()
 TOY = Size(32, 4, (1, 3), 4, 16, 8, 16, 32, 2)
-
-Kind = Literal[
-    "mamba2", "full", "window", "delta", "delta full", "full, no convolution", "full, scale 10"
-]
 
 
 def build(kind: str, size: Size) -> HybridLM:
@@ -69,10 +65,10 @@ def build(kind: str, size: Size) -> HybridLM:
     ]
     model = HybridLM(BYTES, size.width, layers)
     for mixer in model.mixers:
-        if isinstance(mixer, FullAttention):  # as in Mamba-2: no tap is preferred at the start
-            nn.init.uniform_(mixer.project.conv.weight, -0.5, 0.5)
-            if mixer.project.heads.taps == 1:
-                nn.init.ones_(mixer.project.conv.weight)
+        if isinstance(mixer, FullAttention):
+            heads = mixer.project.heads
+            if heads.taps > 1 and not heads.lag:  # as in Mamba-2: no tap is preferred
+                nn.init.uniform_(mixer.project.conv.weight, -0.5, 0.5)
     return model
 
 
@@ -96,6 +92,10 @@ def _no_convolution(size: Size) -> FullAttention:
     return FullAttention(size.width, size.attention(taps=1))
 
 
+def _lag(size: Size) -> FullAttention:
+    return FullAttention(size.width, size.attention(lag=1))
+
+
 def _low_scale(size: Size) -> FullAttention:
     return FullAttention(size.width, size.attention(scale=10.0))
 
@@ -110,6 +110,7 @@ BUILD: Mapping[str, tuple[Make, Make]] = {
     "delta full": (_delta, _full),
     "full, no convolution": (_mamba2, _no_convolution),
     "full, scale 10": (_mamba2, _low_scale),
+    "full, lag 1": (_mamba2, _lag),
 }
 
 
