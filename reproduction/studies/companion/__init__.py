@@ -1,0 +1,1 @@
+"""A language model with the cache on real text: what the paper leaves open."""

@@ -1,0 +1,99 @@
+"""``python -m reproduction.studies.companion``: prepare the corpus, run tasks, show results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from traceback import format_exc
+
+import torch
+
+from . import corpus
+from .models import TOY
+from .tasks import TASKS, TRAIN, TUNE, Setting, brief, run
+from .train import Schedule, group
+
+TOY_TRAIN = Schedule(steps=20, rate=2e-3, batch=4, length=128, warm=5, every=10, save_every=10)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Read the command line and do what it says."""
+    started = perf_counter()
+    parser = argparse.ArgumentParser(prog="python -m reproduction.studies.companion")
+    commands = parser.add_subparsers(dest="command", required=True)
+    prepare = commands.add_parser("prepare", help="write the corpus as one file")
+    prepare.add_argument("path", type=Path)
+    tasks = commands.add_parser("run", help="run tasks, in this order")
+    tasks.add_argument("corpus", help="the file that prepare has written, or toy")
+    tasks.add_argument("folder", type=Path, help="of results and weights")
+    tasks.add_argument("tasks", nargs="+", help=f"TASK/SEED, of {', '.join(TASKS)}")
+    tasks.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    tasks.add_argument("--steps", type=int, default=TRAIN.steps, help="of a training")
+    tasks.add_argument("--tune-steps", type=int, default=TUNE.steps)
+    tasks.add_argument("--segments", type=int, help="measure only so many of each text")
+    tasks.add_argument("--texts", type=int, default=8, help="with needles, of each kind")
+    show = commands.add_parser("show", help="one line for each result in a folder")
+    show.add_argument("folder", type=Path)
+    given = parser.parse_args(argv)
+    if given.command == "prepare":
+        corpus.read_novels().save(given.path)
+    elif given.command == "show":
+        for path in sorted(given.folder.glob("*.json")):
+            sys.stdout.write(f"{path.stem} {brief(json.loads(path.read_text()))}\n")
+    else:
+        with group() as ranks:
+            _run(given, ranks, started)
+
+
+def _run(given: argparse.Namespace, ranks: tuple[int, int], started: float) -> None:
+    """Run tasks until the time is over."""
+    given.folder.mkdir(parents=True, exist_ok=True)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    torch.set_float32_matmul_precision("high")
+
+    def say(text: str) -> None:
+        if ranks[0] == 0:
+            sys.stdout.write(f"[{perf_counter() - started:6.1f}] {text}\n")
+            sys.stdout.flush()
+
+    def stop() -> bool:
+        return bool(perf_counter() - started > given.seconds)
+
+    toy = given.corpus == "toy"
+    loaded = corpus.toy() if toy else corpus.Corpus.load(Path(given.corpus))
+    loaded = loaded.first(given.segments)
+    setting = Setting(
+        loaded, given.folder, train=replace(TRAIN, steps=given.steps),
+        tune=replace(TUNE, steps=given.tune_steps), device=device, compiled=device == "cuda",
+        ranks=ranks, texts=given.texts, say=say, stop=stop,
+    )  # fmt: skip
+    if toy:
+        toy_tune = replace(TOY_TRAIN, steps=min(10, given.tune_steps))
+        toy_train = replace(TOY_TRAIN, steps=min(TOY_TRAIN.steps, given.steps))
+        setting = replace(
+            setting, size=TOY, train=toy_train, tune=toy_tune, lengths=(1024, 2048), texts=2
+        )
+    say(f"ready: {device}, {len(loaded.train)} bytes to train on")
+    for task in given.tasks:
+        if stop():
+            say(f"no time is left for {task}")
+            continue
+        name, _, seed = task.rpartition("/")
+        try:
+            run(setting, name, int(seed))
+        except Exception:  # those after it do not wait for it
+            if len(given.tasks) == 1:
+                raise
+            say(f"{task} failed: {format_exc(limit=-6)[-3000:]}")
+        if device == "cuda":
+            torch.cuda.empty_cache()
+        if ranks[1] > 1:
+            torch.distributed.barrier()
+
+
+if __name__ == "__main__":
+    main()
