@@ -41,7 +41,8 @@ OFF: dict[str, list[tuple[Any, str, Any]]] = {
     "fewer words in capitals": [(patterns, "_in_text", lambda *_: False)],
 }
 BASIC = ("kind", "word", "blanks", "mark")  # of what a masked line consists of in any case
-SHAPES = tuple(kind for kind in tokenizer.SCANNED if kind not in BASIC)  # a switch each
+FAST = ("plain", "number", "sign")  # found first for speed; others find the same
+SHAPES = tuple(kind for kind in tokenizer.SCANNED if kind not in (*BASIC, *FAST))
 SWITCHES = (CUT, PATHS, NUMBERS, *OFF, *SHAPES)
 
 _EVIDENCE = tuple(
@@ -85,7 +86,8 @@ class Choice(NamedTuple):
 def changes(on: frozenset[str]) -> list[tuple[Any, str, Any]]:
     """What to replace so that only these switches are on."""
     found = [change for name in OFF.keys() - on for change in OFF[name]]
-    kinds = {kind: one for kind, one in tokenizer.SCANNED.items() if kind in on or kind in BASIC}
+    always = (*BASIC, *FAST) if CUT in on else BASIC
+    kinds = {kind: one for kind, one in tokenizer.SCANNED.items() if kind in on or kind in always}
     if CUT not in on:
         kinds["word"] = r"\S+"
     number = tokenizer.numbers(

@@ -160,19 +160,20 @@ class Evidence:
     def _update(self, key: Key, change: int) -> list[Key]:
         if not 0 < len(key) <= MAX_TOKENS or self._tau == 0:
             return []
-        before = _hashes(key)
-        opened = self._count_words(key, before, change)
+        before, places, n_words = _hashes(key), *_places(key)
+        opened = self._count_words(key, places, n_words, before, change)
         if key[-1] != REST:
             for place, token in enumerate(key):
                 if token in EMPTY:
                     opened += self._count_text(key, place, before[place + 1], change)
-        return opened + self._count_pairs(key, change)
+        return opened + self._count_pairs(key, places, n_words, change)
 
-    def _count_words(self, key: Key, before: Sequence[int], change: int) -> list[Key]:
-        """Count the word at each place; the patterns with a wildcard there."""
+    def _count_words(
+        self, key: Key, places: Sequence[int], n_words: int, before: Sequence[int], change: int
+    ) -> list[Key]:
+        """Count the word at each of these places; the patterns with a wildcard there."""
         opened: list[Key] = []
         counts, length = self._words, len(key)
-        places, n_words = _places(key)
         messages = n_words < len(places)
         after = [0]
         for token in reversed(key):
@@ -203,10 +204,9 @@ class Evidence:
         part = differing / (self._tau * (differing + others))
         return 1 + (self._min_values - 1) * ceil(part)
 
-    def _count_pairs(self, key: Key, change: int) -> list[Key]:
-        """Count the words at each two places; the patterns with wildcards at both."""
+    def _count_pairs(self, key: Key, places: Sequence[int], n_words: int, change: int) -> list[Key]:
+        """Count the words at each two of these places; the patterns with wildcards at both."""
         opened: list[Key] = []
-        places, n_words = _places(key)
         if not 2 < n_words <= len(places) <= MAX_WORDS:
             return opened
         hashes = [hash(one) for one in enumerate(key)]

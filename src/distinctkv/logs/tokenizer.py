@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 WILD = "<*>"
@@ -150,6 +151,7 @@ _SHOWN = str.maketrans(
 _arguments = re.compile(rf"(?<=\w){KINDS['(']}")
 
 
+@lru_cache(1 << 12)
 def show(masked: str) -> str:
     """Masked text with a wildcard for each value."""
     return _arguments.sub(f"({WILD})", masked).translate(_SHOWN)
@@ -163,6 +165,7 @@ _UNITS = frozenset(
     "day days week weeks month months year years AM PM "
     "percent kbps Kbps Mbps Gbps kHz MHz GHz".split()
 ).union(_SIZES, (f"{size}/{time}" for size in _SIZES for time in ("s", "sec", "second", "min")))
+_NOTHING = frozenset("None True False null nil NaN nan inf NULL".split())  # noqa: SIM905
 _CALENDAR = frozenset(
     "Mon Tue Wed Thu Fri Sat Sun Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec "  # noqa: SIM905
     "Monday Tuesday Wednesday Thursday Friday Saturday Sunday January February March April June "
@@ -170,6 +173,7 @@ _CALENDAR = frozenset(
 )
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _ZONE = r"(?: (?:UTC|GMT|[A-Z]{1,3}[DS]T|[CEMW]ET))?"
+_CALENDAR_START = "Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _HOST = rf"[A-Za-z0-9{VALUE}_-]+"
 _HEX, _BYTE = f"[0-9A-Fa-f{VALUE}]", f"(?:[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}})"
 _DELIMITERS = rf"\s=:,;|()\[\]{{}}<>@\"'%#!?*`{_STRUCTURES}"
@@ -177,6 +181,11 @@ _FLAT = r"(?:[^()\[\]{}<>]|\([^()\[\]{}<>]*\)|\[[^()\[\]{}<>]*\])*"
 _SIMPLE = rf"[(\[](?=[^()\[\]]*[{_MASKS}\d=,]){_FLAT}[)\]]"
 # What a masked line consists of, the first that matches; all but the last three are values.
 SCANNED: dict[str, str] = {
+    # Most tokens are words and values between blanks, and signs: found first, as it is fastest.
+    # Dates and dumps begin like them.
+    "plain": rf"(?!{_CALENDAR_START})[A-Za-z]{{3,}}(?= \S)",
+    "number": rf"{VALUE}(?= (?!{_CALENDAR_START}|[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}} )\S)",
+    "sign": r"[:=]",
     "url": rf"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}}{_STRUCTURES}]+",
     "list": rf"(?<=[\s=:])[\w.@/+{VALUE}-]+(?:,[\w.@/+{VALUE}-]+)+(?![^\s;])",
     "address": (
@@ -215,13 +224,17 @@ SCANNED: dict[str, str] = {
 
 
 def scanner(kinds: Mapping[str, str] = SCANNED) -> re.Pattern[str]:
-    """The expression that finds these kinds of tokens, each as a group of its name."""
-    return re.compile("|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items()), re.DOTALL)
+    """The expression that finds these kinds of tokens, each as a group of its name.
+
+    A single blank before a token is passed over.
+    """
+    either = "|".join(f"(?P<{kind}>{one})" for kind, one in kinds.items())
+    return re.compile(rf"(?: (?=\S))?(?:{either})", re.DOTALL)
 
 
 _scan = scanner()
+_NEVER_PLAIN = _UNITS | _NOTHING
 _SKIPPED = frozenset("#.,")  # marks that are not compared
-_NOTHING = frozenset("None True False null nil NaN nan inf NULL".split())  # noqa: SIM905
 _DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
 _named = re.compile(r"[A-Za-z_-]{2,}\d$")
 _dotted = re.compile(r"[\w-]+(?:\.[\w-]+)+\.?$")
@@ -249,11 +262,23 @@ def tokenize(masked: str) -> Line:
     reached = 0  # of the line
     before, last = "", ""  # the last two words, to know "for user X"
     for found in _scan.finditer(masked):
-        kind, text = found.lastgroup, found[0]
-        start, end = found.span()
+        kind = found.lastgroup
+        assert kind is not None
+        text = found[kind]
+        start, end = found.span(kind)
         if start < reached:
             break
-        if kind == "error":  # the class of an exception at the start names the event
+        if kind == "plain":
+            if text not in _NEVER_PLAIN and last != "user":
+                before, last, value = last, text, -1
+                tokens.append(text)
+                literals.append(text)
+                spans.append((start, end))
+                continue
+            kind = "word"
+        if kind == "number":
+            before, last = last, text
+        elif kind == "error":  # the class of an exception at the start names the event
             if any(map(_is_text, tokens)):  # elsewhere it is a value, with its message
                 end = reached = len(masked)
             else:
@@ -273,7 +298,7 @@ def tokenize(masked: str) -> Line:
             elif any(map(str.isalnum, text)):
                 value = -1
             before, last = last, text
-        if kind in ("word", "mark", "blanks"):
+        if kind in ("word", "sign", "mark", "blanks"):
             # Indentation and columns: a run of blanks before a word is compared, one blank is not.
             if text in _SKIPPED or (kind == "blanks" and (len(text) == 1 or end == len(masked))):
                 continue
@@ -291,9 +316,12 @@ def tokenize(masked: str) -> Line:
         tokens.append(token)
         literals.append(literal)
         spans.append((start, end))
-    starts, ends = [[place[n] for place in spans] for n in (0, 1)]
-    pairs = zip([0, *ends], [*starts, len(masked)], strict=True)
-    return Line(tuple(tokens), tuple(literals), tuple([show(masked[a:b]) for a, b in pairs]))
+    separators, reached = [], 0
+    for start, end in spans:
+        separators.append(show(masked[reached:start]))
+        reached = end
+    separators.append(show(masked[reached:]))
+    return Line(tuple(tokens), tuple(literals), tuple(separators))
 
 
 def _is_text(token: str) -> bool:
@@ -303,6 +331,8 @@ def _is_text(token: str) -> bool:
 
 def _literal(kind: str | None, text: str) -> str:
     """How a template shows a value: structures and names with a digit by their text."""
+    if kind == "number":
+        return WILD
     if kind == "value":
         found = None if _named.match(text) else _edges.match(text)
         return found[1] + WILD + found[2] if found else text
@@ -333,6 +363,7 @@ def _is_value(word: str, after: str, *, first: bool) -> bool:
     return not first and after not in ("(", "=", ":") and _dotted.match(word) is not None
 
 
+@lru_cache(1 << 14)
 def is_word(token: str) -> bool:
     """Whether a token has letters or digits: not a mark, not a value."""
     return token != WILD and any(map(str.isalnum, token))
