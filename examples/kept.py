@@ -9,8 +9,8 @@ Treasure Island:
     reading 2,048 tokens of app.log
     reading 2,048 tokens of novel.txt
     file           tokens   kept   cache MB   full cache MB
-    app.log         2,048    14%       17.0            94.4
-    novel.txt       2,048    62%       62.8            94.4
+    app.log         2,048    16%       18.8            94.4
+    novel.txt       2,048    47%       49.2            94.4
 """
 
 import argparse

@@ -48,7 +48,10 @@ def _named(context: click.Context, option: click.Parameter, only: tuple[str, ...
 )
 @click.option("--full/--quick", default=False, help="The paper's size, or a fifth of it (default).")
 @click.option(
-    "--smoke", "smoke_run", is_flag=True, help="Seconds, to see that it runs; judges no claim."
+    "--smoke",
+    "smoke_run",
+    is_flag=True,
+    help="Run the studies at a tiny size, to see that they run; no claim is judged.",
 )
 @click.option("--out", type=FOLDER, default=Path("out"), show_default=True, metavar="DIR")
 @click.option(
@@ -56,14 +59,14 @@ def _named(context: click.Context, option: click.Parameter, only: tuple[str, ...
     type=click.IntRange(min=2),
     default=10,
     show_default=True,
-    help="At most so many; long studies use fewer, most of all in a quick run, and say so.",
+    help="Use at most this many seeds; long studies use fewer, and say so.",
 )
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=min(2, os.cpu_count() or 1),
     show_default="2, or 1 on a single core",
-    help="Studies at a time.",
+    help="How many studies run at a time.",
 )
 @click.option("--list", "listing", is_flag=True, help="List the studies and stop.")
 @click.option("--again", is_flag=True, help="Run studies again whose results are in the folder.")
@@ -84,15 +87,17 @@ def command(
 ) -> None:
     """Measure the paper's tables again, and say which of its claims hold.
 
-    Prints a table per study and writes DIR/STUDY.json and, from the first study on,
-    DIR/report.html; with --full into DIR/full. A study is not run again if its result is there,
-    from the same code and settings. Every claim holds, differs or is inconclusive, with its
-    tolerance and margin beside it; a study with inconclusive claims runs again with up to ten
-    seeds. Exit status 1 if a claim differs and claims.toml does not explain why.
+    After each study its table is printed, and DIR/STUDY.json and DIR/report.html are written
+    (with --full in DIR/full). A study whose result is there already, from the same code and
+    settings, is not run again.
 
-    Of the real streams MovieLens is downloaded (2 MB); the others are used if they are on this
-    machine (python -m reproduction.data). Claims on missing data are listed as not measured; they
-    do not change the exit status.
+    Each claim holds, differs or is inconclusive; its tolerance and margin are shown. A study with
+    inconclusive claims is run again with up to ten seeds. The exit status is 1 if a claim differs
+    and claims.toml does not explain why.
+
+    MovieLens is downloaded if it is missing (2 MB). The other real streams are used if they are on
+    this machine; python -m reproduction.data shows which are. Claims on missing data are shown as
+    not measured and do not change the exit status.
     """
     if listing:
         for name in studies.NAMES:

@@ -75,8 +75,9 @@ class Measure:
 class Row:
     """A line of a table: what was measured, and the setting it was measured at.
 
-    Rows of one ``table`` have the same measures; a study with one table need not name it. A row
-    that could not be measured names the stream that is ``missing``, and has no measures.
+    Rows of one ``table`` have the measures of its first row, or some of them; a study with one
+    table need not name it. A row that could not be measured names the stream that is ``missing``,
+    and has no measures.
     """
 
     name: str

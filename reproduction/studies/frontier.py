@@ -60,7 +60,7 @@ HEADINGS = {
     "others": "Other policies at that budget",
     "growing": "Memories that grow: the smallest size within .005 of the best recall",
     "lead": "Recall of the cache less that of a baseline, at equal slots",
-    "bytes": "Recall at equal bytes",
+    "bytes": "Recall at equal bytes; a dash where the smallest size that was measured is larger",
 }
 TASK = RecallTask()
 EPISODES = 50
@@ -178,7 +178,7 @@ STATES = (
         "Titans",
         "{} hidden units, step 1, momentum .5",
         lambda hidden: Titans(int(hidden)),
-        (64, 128),
+        (32, 64, 128),
     ),
     Method("gated", "Gated delta rule", "rate .1, decay {}", lambda _: GatedDelta(), (0.999,)),
 )
@@ -191,8 +191,8 @@ WIDE = Method(
     (16, 32, 64, 96, 132, 192, 256),
 )
 WEIGHED = (
-    *("recency", "h2o", "redundancy", "subgen", "groups", "kvm", "ovq", "ham", "ttl"),
-    *("fourier", "kanerva", "infformer", "titans", "gated", "wide", "dp"),
+    *("dp", "recency", "h2o", "redundancy", "subgen", "groups", "kvm", "ovq", "ham", "ttl"),
+    *("fourier", "kanerva", "infformer", "titans", "gated", "wide"),
 )
 RANKED = (*POLICIES, *(one for one in OTHERS if one.name == "snapkv"), *GROWING)
 Curves = Mapping[str, Curve]
@@ -261,7 +261,8 @@ def rows(curves: Curves) -> Iterator[Row]:
     for method in RANKED:
         yield margin_row(method, margins(curves, method))
     for name in WEIGHED:
-        yield byte_row(curves[name])
+        if curves[name].covers(max(BYTES), "bytes"):
+            yield byte_row(curves[name])
 
 
 def smallest_best(curve: Curve) -> float:
@@ -292,11 +293,10 @@ def extras(curves: Curves) -> Mapping[str, float]:
 def margins(curves: Curves, baseline: Method) -> Margins:
     """Recall of the cache less that of a baseline, at every budget that the baseline can have."""
     ours, theirs = curves["dp"], curves[baseline.name]
-    least = theirs.found["slots"].max(axis=1).min()
     return {
         budget: Measure.of((ours.at(budget) - theirs.at(budget)).tolist())
         for budget in BUDGETS
-        if budget >= least
+        if theirs.covers(budget)
     }
 
 
@@ -309,9 +309,11 @@ def margin_row(baseline: Method, found: Margins) -> Row:
 
 
 def byte_row(curve: Curve) -> Row:
-    """Recall at a few sizes, interpolated between the measured ones."""
+    """Recall at a few sizes, interpolated; none where the smallest measured one takes more."""
     measures = {
-        f"{size / 1024:g} KiB": Measure.of(curve.at(size, "bytes").tolist()) for size in BYTES
+        f"{size / 1024:g} KiB": Measure.of(curve.at(size, "bytes").tolist())
+        for size in BYTES
+        if curve.covers(size, "bytes")
     }
     return Row(curve.method.name, curve.method.label, measures, "", curve.method.role, "bytes")
 

@@ -72,15 +72,22 @@ class Curve:
     method: Method
     found: Mapping[str, Floats]
 
+    def covers(self, size: float, cost: str = "slots") -> bool:
+        """Whether a size that takes no more than this was measured, with every seed."""
+        return bool(self.found[cost].max(axis=1).min() <= size)
+
     def at(self, size: float, cost: str = "slots") -> Floats:
         """The best recall at a number of slots, or of bytes, for each seed: (N,).
 
-        Linear interpolation between the measured sizes, on the running maximum of recall.
+        Linear interpolation between the measured sizes, on the running maximum of recall. A size
+        below the smallest one has no recall.
 
         >>> found = {"recall": np.array([[0.5], [0.7]]), "slots": np.array([[10.0], [20.0]])}
         >>> Curve(CACHE, found).at(15)
         array([0.6])
         """
+        if not self.covers(size, cost):
+            raise ValueError(f"{self.method.name} was measured at no size of {size:g} {cost}")
         order = np.argsort(self.found[cost], axis=0, kind="stable")
         costs = np.take_along_axis(self.found[cost], order, axis=0)
         recalls = np.take_along_axis(self.found["recall"], order, axis=0)

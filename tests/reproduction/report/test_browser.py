@@ -6,10 +6,15 @@ It needs Chromium (Debian's package, or CHROMIUM naming another) and is skipped 
 import os
 import shutil
 from dataclasses import replace
+from itertools import product
 
 import pytest
+from click.testing import CliRunner
 
+from reproduction import __main__ as main
 from reproduction.report import page
+from tests.reproduction.studies.small_streams import streams
+from tests.reproduction.studies.test_smoke import DATA
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 FLAGS += ["--disable-dev-shm-usage"]  # which is small in a container
@@ -62,9 +67,26 @@ TROUBLES = """() => {
 def test_the_report_opens_clean_and_fits(
     browser, make_result, tmp_path, width, height, scheme, folded
 ):
-    file = tmp_path / "report.html"
     wide = make_result(label="A long name of a row " * 2, note="a remark " * 30)
-    page.write([wide, replace(wide, study="five_models")], file)
+    page.write([wide, replace(wide, study="five_models")], tmp_path / "report.html")
+    drawn = look_at(browser, tmp_path / "report.html", width, height, scheme, folded)
+    assert len(drawn) == 3
+    assert all(size > 300 for size in drawn)
+
+
+@pytest.mark.slow
+def test_the_page_of_all_studies_opens_clean_and_fits(browser, tmp_path):
+    given = ["--smoke", "--jobs", "1", "--out", str(tmp_path)]  # a patch holds in one process
+    with streams(tmp_path, *DATA):
+        done = CliRunner().invoke(main.command, given)
+        assert done.exit_code == 0, done.output
+    for width, folded in product((1280, 390), (True, False)):
+        file = tmp_path / "smoke" / "report.html"
+        assert len(look_at(browser, file, width, 844, "dark", folded)) == 17
+
+
+def look_at(browser, file, width, height, scheme, folded):
+    """Open a page and assert that nothing is wrong with it; the widths of its figures."""
     troubles, requests = [], []
     tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
     tab.set_default_timeout(PATIENCE)
@@ -84,6 +106,5 @@ def test_the_report_opens_clean_and_fits(
     tab.close()
     assert troubles == []
     assert requests == [file.as_uri()]
-    assert len(drawn) == 3
-    assert all(size > 300 for size in drawn)
     assert excess <= 0
+    return drawn

@@ -61,3 +61,10 @@ def test_a_line_carries_its_spread(curve):
     line = curve.series("slots")
     assert line.x == (2.0, 8.0)
     assert len(line.sd) == len(line.y) == 2
+
+
+def test_a_curve_has_no_recall_below_its_smallest_size():
+    curve = bent([0.5, 0.9], [10.0, 20.0])
+    assert (curve.covers(9), curve.covers(10)) == (False, True)
+    with pytest.raises(ValueError, match="no size of 9 slots"):
+        curve.at(9)
