@@ -190,34 +190,6 @@ def test_numbers_that_make_no_heads_are_refused(wrong, said):
         Heads(**wrong)
 
 
-@pytest.mark.parametrize("lag", [1.0, 1.5, "1", None, True])
-def test_a_lag_that_is_no_whole_number_is_refused(lag):
-    with pytest.raises(TypeError, match=f"lag must be a whole number, got {lag!r}"):
-        Heads(lag=lag)
-
-
-def test_heads_pickled_before_there_was_a_lag_come_back():
-    old = object.__new__(Heads)
-    old.__setstate__([3, 8, 2, 4.0, False])
-    wanted = Heads(count=3, size=8, taps=2, scale=4.0, centre=False)
-    assert repr(old) == repr(wanted)
-    for again in (old, deepcopy(old)):  # a copy goes the way of a pickle
-        assert again == wanted
-        assert hash(again) == hash(wanted)
-
-
-def test_a_batch_that_waits_twice_for_its_gradient_is_computed_again(normal):
-    """Keys of zeros or not is no matter of the graph: another centre may have made them so."""
-    mixer, x = FullAttention(E, Heads(2, 16, lag=1)).train(), normal(2, 5, E)
-    losses = [
-        checkpoint(mixer, x.clone().requires_grad_(), use_reentrant=False).square().sum()
-        for _ in range(2)
-    ]
-    for loss in losses:
-        loss.backward()
-    assert mixer.project.enter.weight.grad.isfinite().all()
-
-
 def test_a_window_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="window must be at least 1 token, got 0"):
+    with pytest.raises(ValueError, match="window must be at least 1, got 0"):
         SlidingWindowAttention(E, window=0)

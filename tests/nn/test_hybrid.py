@@ -104,12 +104,6 @@ def test_tokens_of_a_type_that_torch_cannot_look_up_are_refused(model, tokens, k
         model(tokens.to(kind))
 
 
-@pytest.mark.parametrize("wrong", [1.5, True, None])
-def test_a_part_of_an_expansion_is_refused(wrong):
-    with pytest.raises(TypeError, match="expand must be a whole number"):
-        HybridLM(8, 16, ["full"], expand=wrong)
-
-
 def test_an_unknown_mixer_is_refused_by_name():
     with pytest.raises(ValueError, match="there is no mixer 'mamba3'; there are mamba2"):
         HybridLM(V, E, ["mamba3"])

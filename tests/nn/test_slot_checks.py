@@ -74,23 +74,6 @@ def test_unit_has_the_slope_of_a_direction_and_none_at_zero(batch):
     assert (zero.grad == 0).all()
 
 
-@pytest.mark.parametrize("scale", [unit, lambda rows: directions(rows)[0]])
-@pytest.mark.parametrize("n_zero", [0, 2])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_rows_of_length_one_are_the_same_where_nobody_looks(scale, n_zero, dtype, rows, request):
-    rows = rows.to(dtype)
-    rows[:n_zero] = 0
-    found = []
-    for _ in range(2):
-        given = rows.clone().requires_grad_()
-        said = scale(given)
-        (said.nan_to_num() * torch.arange(said.numel()).view(said.shape)).sum().backward()
-        found.append((said.nan_to_num(), given.grad))
-        request.getfixturevalue("elsewhere")
-    assert same(*found)
-    assert found[0][1].isfinite().all()
-
-
 def test_rows_of_length_one_in_vmap_and_of_fake_tensors(rows):
     assert torch.equal(torch.vmap(unit)(rows), unit(rows))
     assert torch.equal(torch.vmap(lambda row: directions(row)[0])(rows), directions(rows)[0])
@@ -102,11 +85,6 @@ def test_rows_of_length_one_in_vmap_and_of_fake_tensors(rows):
 def test_keys_of_any_size_have_a_direction(size):
     keys = unit(torch.tensor([size, size], dtype=torch.float64))
     torch.testing.assert_close(keys, torch.full((2,), 0.5**0.5, dtype=torch.float64))
-
-
-def test_whole_numbers_are_no_keys():
-    with pytest.raises(ValueError, match=r"keys must be floats, got torch.int64"):
-        unit(torch.tensor([3, 4]))
 
 
 def test_an_allocation_with_slots_from_before_is_not_read_without_them(halves):
@@ -146,17 +124,6 @@ def test_where_nobody_looks_tokens_for_other_slots_are_left_out_and_counted(halv
     assert (state.seen == 23).all()
     with pytest.raises(ValueError, match="allocate with this state"):
         state.check()
-
-
-def test_a_repeat_that_opens_nothing_is_not_written_twice_either(batch):
-    data = batch(noise=0.0)
-    state = SlotState.empty(data.k, data.v, 30)
-    step(data.q, data.k, data.v, state, 0.1)
-    again = allocate(data.k, 0.1, state=state)
-    assert not again.lead.any()
-    write(state, data.k, data.v, again)
-    with pytest.raises(ValueError, match="other tokens"):
-        write(state, data.k, data.v, again)
 
 
 @pytest.mark.parametrize("bad", [torch.nan, inf, -inf])
@@ -219,12 +186,3 @@ def test_where_nobody_looks_a_read_leaves_refused_keys_out(batch, elsewhere, mod
     slopes = torch.autograd.grad(got.square().sum(), inputs)
     assert all(slope.isfinite().all() for slope in slopes)
     assert found.refused.sum() == 8
-
-
-def test_types_that_do_not_fit_are_refused(batch):
-    data = batch()
-    found = allocate(data.k, 0.1)
-    with pytest.raises(ValueError, match=r"one type, got torch.float32, torch.float64"):
-        read(data.q.float(), data.k, data.v, found)
-    with pytest.raises(ValueError, match=r"must be \(B, L, H, D\)"):
-        read(data.q[0], data.k, data.v, found)

@@ -4,17 +4,14 @@ import pytest
 import torch
 
 from distinctkv.nn import (
-    DiagonalSSM,
     DistinctAttention,
     FullAttention,
     Heads,
     HybridLM,
     Mamba2,
     Reading,
-    SlidingWindowAttention,
 )
 from distinctkv.nn.baselines import KVMAttention
-from distinctkv.nn.functional import SlotState
 from distinctkv.nn.hybrid import MIXERS as NAMES
 from distinctkv.policy import Concentration
 from tests.nn.test_mixers import HEADS, MIXERS, E, _tensors
@@ -60,12 +57,6 @@ def test_a_state_goes_on_with_as_many_streams(name, batch):
     layer = KINDS[name]().eval()
     with pytest.raises(ValueError, match=rf"for {batch} streams, .* given 2; .* start\(2\)"):
         layer(torch.zeros(2, 3, E), layer.start(batch))
-
-
-def test_what_is_no_state_is_refused():
-    layer = FullAttention(E, HEADS)
-    with pytest.raises(TypeError, match=r"a state is what start\(2\) gives, got dict"):
-        layer(torch.zeros(2, 3, E), {})
 
 
 def model(*layers):
@@ -198,30 +189,7 @@ def test_states_and_layers_say_what_they_are():
     assert "window=128" in repr(lm)
 
 
-def test_a_state_of_no_streams_can_be_said():
-    none = torch.zeros(0, 1, 2, 4)
-    assert "0 x 2 streams" in repr(SlotState.empty(none, none, 3))
-
-
 def test_a_state_without_numbers_can_be_said():
     with torch.device("meta"):
         state = DistinctAttention(E, HEADS).start(3)
     assert "3 x 2 streams, up to 0 of 16 slots" in repr(state)
-
-
-def test_a_mixer_of_ones_own_need_not_sign_its_states(seed):
-    class Mine(DiagonalSSM):
-        def start(self, batch):
-            state = super().start(batch)
-            state.maker = ""
-            return state
-
-    mixer = Mine(E)
-    mixer(torch.zeros(2, 3, E), mixer.start(2))
-
-
-def test_windows_of_one_length_are_of_one_kind(seed):
-    one, other = (SlidingWindowAttention(E, HEADS, window=4).eval() for _ in range(2))
-    state = one.start(1)
-    one(torch.zeros(1, 3, E), state)
-    other(torch.zeros(1, 3, E), state)

@@ -7,7 +7,7 @@ import torch
 
 from distinctkv.nn.attention import FullAttention, Heads
 from distinctkv.nn.distinct import DistinctAttention, Reading
-from distinctkv.nn.gates import KeyGate, KeyNoveltyGate, StraightThrough, WriteGate
+from distinctkv.nn.gates import WriteGate
 from distinctkv.policy import Concentration
 from tests.nn.test_mixers import MIXERS, E, _tensors
 
@@ -138,15 +138,6 @@ def test_a_stream_of_novel_tokens_is_held_with_a_quarter_to_spare(seed):
         used = int(state.slots.n_slots.max())
         assert used <= state.slots.capacity <= 1.25 * used + 17
     assert used == 400
-
-
-def test_a_gate_beside_the_rule_judges_a_token_alone(seed):
-    words = {"heads": Heads(2, 8), "reading": Reading(window=1)}
-    for gate in (WriteGate(E), KeyGate(E), StraightThrough(WriteGate(E))):
-        DistinctAttention(E, gate=gate, **words)
-    for gate in (KeyNoveltyGate(E), StraightThrough(KeyNoveltyGate(E))):
-        with pytest.raises(TypeError, match="use NoveltyGate, or a gate on the token alone"):
-            DistinctAttention(E, gate=gate, **words)
 
 
 def test_a_model_in_training_can_be_copied(x):
