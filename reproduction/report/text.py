@@ -70,7 +70,7 @@ def spread(measure: Measure) -> str:
 
 def cell(row: Row, measure: str) -> str:
     """What was measured, or a dash in a row whose data is missing."""
-    return spread(row.measures[measure]) if row.measures else "–"
+    return spread(row.measures[measure]) if measure in row.measures else "–"
 
 
 # Claims
