@@ -1,6 +1,5 @@
 """Layers, models and training told what cannot be: the value seen, the rule, the way out."""
 
-import math
 
 import pytest
 import torch
@@ -103,13 +102,6 @@ def test_tokens_of_a_model_are_whole_numbers_of_its_vocabulary(model):
     assert not state.interrupted
 
 
-@pytest.mark.parametrize("words", [{}, {"temperature": math.nan}])
-def test_prompts_are_rows_and_a_temperature_a_number(model, words):
-    tokens = torch.tensor([[1, 2, 3]])
-    with pytest.raises(ValueError, match=r"generate needs prompts \(B, L\)"):
-        model.generate(tokens if words else tokens[0], 2, **words)
-
-
 def test_weights_that_layers_share_are_saved_and_come_back(tmp_path, seed):
     torch.manual_seed(seed)
     layer, other = (FullAttention(E, HEADS) for _ in range(2))
@@ -124,9 +116,3 @@ def test_a_batch_is_a_pair_of_one_shape(model):
     tokens = torch.zeros(2, 5, dtype=torch.int64)
     with pytest.raises(ValueError, match=r"targets must be \(2, 5\) as tokens"):
         list(train(model, [(tokens, tokens[:, 1:])], steps=1))
-
-
-@pytest.mark.parametrize("rate", [-1e-3, math.nan, math.inf])
-def test_a_rate_is_a_number_from_0_on(model, rate):
-    with pytest.raises(ValueError, match=f"rate must be 0 or more and finite, got {rate}"):
-        train(model, [], steps=1, rate=rate)

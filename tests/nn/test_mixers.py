@@ -91,11 +91,6 @@ def fed(mixer, x, cuts):
 
 
 @torch.no_grad()
-def test_it_keeps_the_shape(mixer, x):
-    assert mixer(x).shape == (B, L, E)
-
-
-@torch.no_grad()
 def test_token_by_token_equals_the_whole(mixer, x):
     state = mixer.start(B)
     steps = torch.stack([mixer.step(x[:, t], state) for t in range(L)], 1)
@@ -163,25 +158,6 @@ def test_activation_checkpointing_changes_nothing(mixer, x, reentrant):
         torch.testing.assert_close(found[1][name], plain, rtol=0, atol=0, equal_nan=True, msg=name)
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_batch_of_the_next_epoch_is_a_new_batch(seed, kept):
-    """Weights that learn but do not move, as at a rate of 0, or for a pass without gradients."""
-    torch.manual_seed(seed)
-    layer, batches = FullAttention(E, HEADS), torch.randn(2, B, L, E)
-    with torch.set_grad_enabled(kept):
-        for batch in (*batches, *batches):
-            layer(batch)
-    assert layer.project.batches == 4
-
-
-def test_weights_loaded_without_gradients_train(seed):
-    torch.manual_seed(seed)
-    layer = FullAttention(E, HEADS)
-    with torch.inference_mode():
-        layer.load_state_dict(deepcopy(layer.state_dict()))
-    layer(torch.randn(B, L, E)).sum().backward()
-
-
 def test_it_may_be_made_on_no_device(mixer, x, request):
     make = MIXERS[request.node.callspec.params["mixer"]]
     with torch.device("meta"):
@@ -231,35 +207,6 @@ def test_half_precision_products_stay_close(mixer, x):
         torch.testing.assert_close(low.float(), mixer(x), rtol=0, atol=0.04)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("padded", [False, True])
-def test_it_compiles_without_a_break(mixer, x, padded):
-    torch._dynamo.reset()
-    mask = torch.arange(L) >= torch.tensor([[0], [5]]) if padded else None
-    compiled = torch.compile(mixer.train(), fullgraph=True, backend="eager")
-    compiled(x, mask=mask).sum().backward()
-    mixer.eval()
-    with torch.no_grad():
-        torch.testing.assert_close(compiled(x, mask=mask), mixer(x, mask=mask), rtol=0, atol=1e-5)
-        part, few = x[:, :9], None if mask is None else mask[:, -9:]  # compiled for any length
-        torch.testing.assert_close(compiled(part, mask=few), mixer(part, mask=few))
-
-
-def test_a_padded_state_space_layer_compiles_without_a_break(seed):
-    torch.manual_seed(seed)
-    torch._dynamo.reset()
-    layer, x = DiagonalSSM(E, states=4, chunk=8), torch.randn(B, L, E)
-    mask = torch.arange(L) >= torch.tensor([[0], [5]])
-    compiled = torch.compile(layer, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(x, mask=mask), layer(x, mask=mask))
-
-
-def test_streams_and_states_are_as_many():
-    layer = DiagonalSSM(E, states=4)
-    with pytest.raises(ValueError, match=r"for 1 streams.* given 2; .* start\(2\)"):
-        layer(torch.zeros(2, 3, E), layer.start(1))
-
-
 class Nothing(Mixer):
     """Adds nothing."""
 
@@ -285,9 +232,3 @@ def test_a_gpu_says_the_same(mixer, x):
     steps = torch.stack([mixer.step(x[:, t].cuda(), state) for t in range(L)], 1)
     torch.testing.assert_close(mixer(x.cuda()).cpu(), here, rtol=0, atol=1e-4)
     torch.testing.assert_close(steps.cpu(), here, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("wrong", [float("inf"), float("nan"), 0.0])
-def test_a_scale_without_end_is_refused(wrong):
-    with pytest.raises(ValueError, match="scale must be"):
-        Heads(scale=wrong)

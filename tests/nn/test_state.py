@@ -50,15 +50,6 @@ def test_a_state_goes_on_with_its_own_kind_of_layer_alone(name, seed):
         assert all(torch.equal(a, b) for a, b in zip(before, held(state), strict=True))
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("name", KINDS)
-def test_a_state_goes_on_with_as_many_streams(name, batch):
-    layer = KINDS[name]().eval()
-    with pytest.raises(ValueError, match=rf"for {batch} streams, .* given 2; .* start\(2\)"):
-        layer(torch.zeros(2, 3, E), layer.start(batch))
-
-
 def model(*layers):
     return HybridLM(11, E, [KINDS[name]() for name in layers]).eval()
 
@@ -73,16 +64,6 @@ def test_a_model_goes_on_from_its_own_states_alone(layers):
     assert not state.interrupted
     with pytest.raises(ValueError, match="use one state for each"):
         mine(tokens, mine.start(2))
-
-
-@torch.no_grad()
-def test_tau_may_change_under_a_state(seed):
-    torch.manual_seed(seed)
-    layer = MIXERS["distinct"]().eval()
-    state = layer.start(2)
-    layer(torch.randn(2, 9, E), state)
-    layer.tau.fill_(0.1)
-    layer(torch.randn(2, 9, E), state)
 
 
 @torch.no_grad()
@@ -187,9 +168,3 @@ def test_states_and_layers_say_what_they_are():
     assert str(whole).startswith(f"ModelState(6 blocks, {whole.nbytes} bytes:\n")
     assert all(repr(block) in str(whole) for block in whole.blocks)
     assert "window=128" in repr(lm)
-
-
-def test_a_state_without_numbers_can_be_said():
-    with torch.device("meta"):
-        state = DistinctAttention(E, HEADS).start(3)
-    assert "3 x 2 streams, up to 0 of 16 slots" in repr(state)

@@ -57,16 +57,6 @@ def check_interruptions(run, first, n):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", KINDS)
-def test_wherever_a_layer_stops_its_state_is_whole_or_refused(name, seed):
-    torch.manual_seed(seed)
-    mixer, x = KINDS[name]().eval(), torch.randn(2, 11, E)
-    state = mixer.start(2)
-    mixer(x[:, :9], state)
-    check_interruptions(lambda state: mixer(x[:, 9:], state), state, 7)
-
-
-@torch.no_grad()
 def test_wherever_a_model_stops_its_state_is_whole_or_refused(seed):
     torch.manual_seed(seed)
     model = HybridLM(11, E, [KINDS["mamba2"](), KINDS["distinct"]()], expand=1).eval()

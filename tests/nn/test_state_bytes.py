@@ -80,34 +80,11 @@ def test_a_token_that_is_not_finite_is_an_error_and_changes_nothing(mixer, x):
     assert all(torch.equal(a, b) for a, b in zip(before, held(state), strict=True))
 
 
-@torch.no_grad()
-def test_a_zero_token_is_a_token(mixer, x):
-    x[:, 5:8] = 0
-    state = mixer.start(2)
-    steps = torch.stack([mixer.step(x[:, t], state) for t in range(19)], 1)
-    torch.testing.assert_close(steps, mixer(x), rtol=0, atol=1e-5)
-
-
 def test_zero_tokens_have_small_gradients(mixer):
     mixer.train()
     zero = torch.zeros(1, 5, E, requires_grad=True)
     mixer(zero).sum().backward()
     assert zero.grad.abs().max() < 1e3
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("shape", [(2, 0, E), (0, 4, E)], ids=["no tokens", "no streams"])
-def test_nothing_in_nothing_out(mixer, shape):
-    state = mixer.start(shape[0])
-    before = [part.clone() for part in held(state)]
-    assert mixer(torch.zeros(shape)).shape == shape
-    assert mixer(torch.zeros(shape), state).shape == shape
-    assert all(torch.equal(a, b) for a, b in zip(before, held(state), strict=True))
-
-
-def test_tokens_of_another_shape_are_refused(mixer, x):
-    with pytest.raises(ValueError, match=r"floats \(B, L, E\)"):
-        mixer(x[0])
 
 
 @torch.no_grad()
