@@ -1,6 +1,5 @@
 """Layers, models and training told what cannot be: the value seen, the rule, the way out."""
 
-
 import pytest
 import torch
 from torch import nn
