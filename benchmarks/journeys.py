@@ -14,7 +14,8 @@ import gzip
 import re
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -113,14 +114,14 @@ def rows_to_page(folder: Path) -> Step:
     return lambda: page.write(runner.read_results(folder), folder / "report.html")
 
 
-def prefill(_: Path) -> Step:
+def prefill(_: Path, device: str = "cpu") -> Step:
     """Read a text into the cache of a language model, and merge it."""
     import torch
 
     from distinctkv.hf import distinct_cache
     from tests.hf.models import build
 
-    model, ids = build(0), torch.arange(400)[None] % 60 + 2
+    model, ids = build(0).to(device), torch.arange(400, device=device)[None] % 60 + 2
     cache = distinct_cache(model, kept=0.25)
     return torch.no_grad()(lambda: model(ids, past_key_values=cache))
 
@@ -139,6 +140,32 @@ def decode_step(_: Path) -> Step:
     return torch.no_grad()(lambda: model(ids[:, :1], past_key_values=cache))
 
 
+def replayed_step(_: Path) -> Step:
+    """Decode one token by a CUDA graph that is captured already."""
+    import torch
+
+    from distinctkv.hf import captured, distinct_cache
+    from tests.hf.models import build
+
+    model, ids = build(0).cuda(), torch.arange(400, device="cuda")[None] % 60 + 2
+    cache, block = distinct_cache(model, kept=0.25), captured(model)
+    block.__enter__()
+    with torch.no_grad():
+        for part in (ids, *[ids[:, :1]] * 4):
+            model(part, past_key_values=cache)
+    return torch.no_grad()(lambda: model(ids[:, :1], past_key_values=cache))
+
+
+def exact_allocation(_: Path) -> Step:
+    """Allocate slots for keys on a GPU."""
+    import torch
+
+    from distinctkv.nn.functional import allocate, unit
+
+    keys = unit(torch.randn(2, 512, 2, 64, device="cuda"))
+    return lambda: allocate(keys, 0.3)
+
+
 # Each with the most files that its reader should open.
 JOURNEYS: dict[str, tuple[Journey, int]] = {
     "Write a chunk: `Cache.write`, fixed tau": (write_chunk, 8),
@@ -151,6 +178,13 @@ JOURNEYS: dict[str, tuple[Journey, int]] = {
     "One training step of a layer with slots": (training_step, 9),
     "A study to its rows: `recall`": (study_to_rows, 13),
     "Rows to the page": (rows_to_page, 11),
+}
+
+# These need a GPU; a test there checks their limits, and the page does not list them.
+ON_CUDA: dict[str, tuple[Journey, int]] = {
+    "Prefill on CUDA: `distinct_cache(model, kept=.25)`": (partial(prefill, device="cuda"), 13),
+    "A decode step in a CUDA graph": (replayed_step, 7),
+    "Exact allocation on CUDA": (exact_allocation, 7),
 }
 
 
@@ -200,9 +234,11 @@ def _listed(file: str) -> str:
     return f"{BASELINES}*" if BASELINES in file else file.removeprefix("src/distinctkv/")
 
 
-def files_of_all() -> list[tuple[str, list[str], int]]:
+def files_of_all(
+    journeys: Mapping[str, tuple[Journey, int]] = JOURNEYS,
+) -> list[tuple[str, list[str], int]]:
     """Each journey, the files that its reader opens, and the most there should be."""
-    return [(name, sorted(trace(journey)), most) for name, (journey, most) in JOURNEYS.items()]
+    return [(name, sorted(trace(journey)), most) for name, (journey, most) in journeys.items()]
 
 
 def table(counted: Sequence[tuple[str, list[str], int]]) -> str:
@@ -222,6 +258,10 @@ def main() -> None:
     """Print the table, or write it into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", action="store_true", help=f"write it into {PAGE.name}")
+    parser.add_argument("--cuda", action="store_true", help="count those that need a GPU")
+    if parser.parse_args().cuda:
+        print(table(files_of_all(ON_CUDA)))
+        return
     made = table(files_of_all())
     if parser.parse_args().write:
         PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), made), encoding="utf-8")

@@ -8,7 +8,8 @@ train the parametrisations that the paper names and leaves open.
 
 The last table trains the gate inside a layer of a language model (`nn.DistinctAttention`), on
 sequences of 8 items. The model is then read on the paper's stream, 64 items four times each, with
-hard slots: a token opens one where its novelty is above the threshold that the gate has learned.
+hard slots: a token opens one where its novelty is above the threshold that the gate has learned, or
+where another gate is above 1/2.
 """
 
 # B streams, L tokens, Q queries, D key size, C classes, M tokens kept
@@ -215,7 +216,10 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         for done, (name, (label, role, setting, make)) in enumerate(LAYERS.items(), start=1):
             layers = [measure_layer(make, seed) for seed in used[: n_layer_seeds(scale)]]
             columns = zip(("recall", "slots", "tau"), zip(*layers, strict=True), strict=True)
-            measures = {measure: Measure.of(column) for measure, column in columns}
+            # Only the gate of two parameters has a threshold.
+            measures = {
+                word: Measure.of(column) for word, column in columns if column[0] == column[0]
+            }
             rows.append(Row(name, label, measures, setting, role, "layer"))
             progress(len(runs) + done, total)
         words = paragraphs("gates", rows, absent, other_steps=OTHER_STEPS, layer_steps=LAYER_STEPS)
@@ -379,7 +383,7 @@ LAYER_WIDTH = 32
 LayerMake = Callable[[], DistinctAttention]
 
 
-def layer(gate: NoveltyGate | None) -> DistinctAttention:
+def layer(gate: Gate | None) -> DistinctAttention:
     """A layer of slots with the gate, or with a fixed threshold."""
     heads = Heads(1, LAYER_WIDTH, lag=1)
     if gate is not None:
@@ -393,6 +397,18 @@ LAYERS: Mapping[str, tuple[str, Role, str, LayerMake]] = {
     "two": ("Two parameters", "cache", "from a=10, b=.4", lambda: layer(NoveltyGate())),
     "flat": ("Two parameters", "added", "from a=.1, b=.1", lambda: layer(NoveltyGate(0.1, 0.1))),
     "shut": ("Two parameters", "added", "from a=10, b=1.8", lambda: layer(NoveltyGate(10.0, 1.8))),
+    "metric": (
+        "A learned metric",
+        "added",
+        "from the cosine",
+        lambda: layer(MetricGate(LAYER_WIDTH)),
+    ),
+    "network": (
+        "A network",
+        "added",
+        "on key and novelty",
+        lambda: layer(KeyNoveltyGate(LAYER_WIDTH)),
+    ),
 }
 
 

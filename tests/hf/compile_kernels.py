@@ -6,7 +6,7 @@ from distinctkv.kernels.features import cut, feature, halve, raise_bars, search,
 from distinctkv.kernels.ragged_attention import NARROW, _collect, _join, _share, _sum, _unite
 from distinctkv.kernels.reductions import absorb_rows, gather, pour_rows
 from distinctkv.kernels.rotary import turn
-from tests.nn.compile_kernels import build
+from tests.kernels.compile import build
 
 MADE = {  # the type, key size, rows, tile, stages
     "small": ("b", 64, 16, 64, 3),

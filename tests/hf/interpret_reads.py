@@ -18,7 +18,7 @@ from distinctkv.hf import attention, inputs
 from distinctkv.hf.slots import SlotBuffer
 from distinctkv.kernels import ragged_attention
 from tests.hf.ragged_cases import CASES, draw
-from tests.nn.interpret_kernels import off, poison
+from tests.kernels.interpret import off, poison
 
 
 def received(query, keys, _, real, slots, scaling):

@@ -1,7 +1,7 @@
 """A pytest plugin for GPU tests where Hypothesis is not installed.
 
 ``python -m pytest --noconftest -p tests.nn.gpu_plugin -o addopts= -o filterwarnings=default
---import-mode=importlib -m gpu tests/nn/test_cuda.py tests/nn/test_kernels.py ...``
+--import-mode=importlib -m gpu tests/nn/test_cuda.py tests/kernels/test_allocate.py ...``
 """
 
 import numpy as np

@@ -107,5 +107,5 @@ def test_padding_is_refused(mixer, x):
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_a_chunk_is_one_token_or_more(layer):
-    with pytest.raises(ValueError, match="at least 1 token, got 0"):
+    with pytest.raises(ValueError, match="chunk must be at least 1, got 0"):
         layer(16, chunk=0)

@@ -244,8 +244,3 @@ def test_training_rounds_nothing(full, x):
     (exact, served), (same, rounded) = outputs
     assert torch.equal(exact, same)
     assert not torch.equal(served, rounded)
-
-
-def test_a_slot_is_made_of_floats():
-    with pytest.raises(ValueError, match="must be a type of floats"):
-        DistinctAttention(E, HEADS, slot_dtype=torch.int8)

@@ -1,12 +1,9 @@
 """Layers, models and training told what cannot be: the value seen, the rule, the way out."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
 
-from distinctkv import nn as whole
 from distinctkv.nn import checkpoint
 from distinctkv.nn.attention import FullAttention, Heads, SlidingWindowAttention
 from distinctkv.nn.baselines import KVMAttention, OVQAttention
@@ -15,13 +12,12 @@ from distinctkv.nn.distinct import DistinctAttention, Reading
 from distinctkv.nn.gates import KeyGate, WriteGate
 from distinctkv.nn.hybrid import HybridBlock, HybridLM
 from distinctkv.nn.ssm import DiagonalSSM, Mamba2
-from distinctkv.nn.train import recall, set_tau, sweep, train
+from distinctkv.nn.train import set_tau, train
 from tests.nn.test_mixers import MIXERS, E
 
 HEADS = Heads(2, 8)
 NEAR = Reading(window=1)
 WRONG = [
-    (lambda: DistinctAttention(64, 4), TypeError, r"heads must be Heads\(count=...\), got 4"),
     (lambda: FullAttention(0), ValueError, "width must be at least 1, got 0"),
     (lambda: Mamba2(64, states=0), ValueError, "states must be at least 1, got 0"),
     (lambda: GatedDeltaNet(64, heads=0), ValueError, "heads must be at least 1, got 0"),
@@ -46,23 +42,11 @@ WRONG = [
     (
         lambda: DistinctAttention(64, reading=NEAR, gate=WriteGate(32)),
         ValueError,
-        "WriteGate does not take tokens of 64 channels",
+        "WriteGate does not take 64 numbers",
     ),
-    (lambda: FullAttention(64.0), TypeError, "width must be a whole number, got 64.0"),
     (lambda: HybridLM(9, 64, "full"), ValueError, "layers must be a list"),
     (lambda: HybridLM(9, 64, ["full"], expand=-1), ValueError, "expand 0 or more, got .* -1"),
-    (
-        lambda: DistinctAttention(64, slot_dtype=torch.float8_e5m2),
-        ValueError,
-        "floats of 16 bits or more, got torch.float8_e5m2",
-    ),
-    (lambda: HybridLM(9, 64, ["full"]).start(-1), ValueError, "0 streams or more, got -1"),
-    (lambda: HybridLM(9, 64, ["full"]).start("2"), TypeError, "batch must be a whole number"),
     (lambda: DistinctAttention(64).start(1, room=0), ValueError, "room must be at least 1, got 0"),
-    (lambda: DistinctAttention(64).start(1, room=2.5), TypeError, "room must be a whole number"),
-    (lambda: Heads(centre="no"), TypeError, "centre must be True or False, got 'no'"),
-    (lambda: HybridBlock(nn.Linear(64, 64), 64), TypeError, "a layer is a mixer"),
-    (lambda: HybridBlock(Mamba2(32), 64), ValueError, "takes 32 channels, the model has 64"),
     (lambda: HybridBlock(Mamba2(64), 64, -1), ValueError, "expand must be 0 or more, got -1"),
     (lambda: set_tau(HybridLM(9, 64, ["mamba2"]), 0.1), ValueError, "without a DistinctAttention"),
 ]
@@ -77,12 +61,6 @@ def test_what_cannot_be_made_is_refused_by_name(make, kind, said):
 def test_a_gate_of_the_right_width_is_taken_in_any_type():
     for gate in (WriteGate(E), KeyGate(E).double(), KeyGate(E).to("meta")):
         DistinctAttention(E, HEADS, reading=NEAR, gate=gate)
-
-
-def test_gates_and_what_fits_them_have_one_place():
-    for name in ("KeyGate", "SignedGate", "GumbelGate", "distillation", "fit", "Probe"):
-        assert name in whole.__all__
-        assert getattr(whole, name)
 
 
 @pytest.fixture(params=MIXERS)
@@ -120,16 +98,7 @@ def test_tokens_of_a_model_are_whole_numbers_of_its_vocabulary(model):
     for wrong in (tokens[0, 0], tokens):
         with pytest.raises(ValueError, match=r"one token of each stream \(B,\)"):
             model.step(wrong, state)
-    with pytest.raises(TypeError, match=r"a state is what start\(1\) gives, got Tensor"):
-        model(tokens, tokens > 0)
     assert not state.interrupted
-
-
-@pytest.mark.parametrize("words", [{}, {"temperature": math.nan}])
-def test_prompts_are_rows_and_a_temperature_a_number(model, words):
-    tokens = torch.tensor([[1, 2, 3]])
-    with pytest.raises(ValueError, match=r"generate needs prompts \(B, L\)"):
-        model.generate(tokens if words else tokens[0], 2, **words)
 
 
 def test_weights_that_layers_share_are_saved_and_come_back(tmp_path, seed):
@@ -144,32 +113,5 @@ def test_weights_that_layers_share_are_saved_and_come_back(tmp_path, seed):
 
 def test_a_batch_is_a_pair_of_one_shape(model):
     tokens = torch.zeros(2, 5, dtype=torch.int64)
-    with pytest.raises(TypeError, match=r"a batch is \(tokens, targets\).*got Tensor"):
-        list(train(model, [tokens], steps=1))
     with pytest.raises(ValueError, match=r"targets must be \(2, 5\) as tokens"):
         list(train(model, [(tokens, tokens[:, 1:])], steps=1))
-
-
-def test_a_batch_is_of_tensors_and_targets_may_have_32_bits(model):
-    tokens = torch.zeros(2, 5, dtype=torch.int32)
-    with pytest.raises(TypeError, match=r"a batch is \(tokens, targets\), .* got ndarray"):
-        list(train(model, [(tokens.numpy(), tokens.numpy())], steps=1))
-    assert len(list(train(model, [(tokens, tokens)], steps=1))) == 1
-
-
-@pytest.mark.parametrize("rate", [-1e-3, math.nan, math.inf])
-def test_a_rate_is_a_number_from_0_on(model, rate):
-    with pytest.raises(ValueError, match=f"rate must be 0 or more and finite, got {rate}"):
-        train(model, [], steps=1, rate=rate)
-
-
-def test_recall_asks_for_as_many_targets_as_tokens(model):
-    tokens = torch.zeros(2, 5, dtype=torch.int64)
-    with pytest.raises(ValueError, match=r"targets must be \(2, 5\) as tokens"):
-        recall(model, tokens, tokens[:1])
-
-
-def test_a_sweep_needs_slots():
-    tokens = torch.zeros(1, 4, dtype=torch.int64)
-    with pytest.raises(ValueError, match="without a DistinctAttention"):
-        sweep(HybridLM(9, 64, ["mamba2"]), [0.1], tokens, tokens)

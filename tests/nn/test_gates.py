@@ -67,12 +67,10 @@ def gate(request, seed):
         (lambda: NoveltyGate(slope=np.inf), "slope must be finite, got inf"),
         (lambda: NoveltyGate(threshold=np.nan), "threshold must be a number, got nan"),
         (lambda: GumbelGate(NoveltyGate(), np.inf), "temperature must be finite"),
-        (lambda: StraightThrough(0.5), "gate must be a Gate"),
         (lambda: KeyGate(D, hidden=0), "hidden must be at least 1, got 0"),
         (lambda: KeyGate(D, layers=-1), "layers must be 0 or more, got -1"),
         (lambda: KeyNoveltyGate(0), "width must be at least 1, got 0"),
         (lambda: MetricGate(0), "width must be at least 1, got 0"),
-        (lambda: WriteGate(2.5), "width must be a whole number"),
         (lambda: SurpriseGate(-1), "width must be at least 1"),
     ],
 )

@@ -43,14 +43,6 @@ def test_logits_may_be_had_at_some_places_alone(model, tokens):
     torch.testing.assert_close(some, torch.stack([w[a] for w, a in zip(whole, at, strict=True)]))
 
 
-@torch.no_grad()
-def test_a_prompt_then_steps_equal_the_whole(model, tokens):
-    state = model.start(3)
-    parts = [model(tokens[:, :9], state)]
-    parts += [model.step(token, state)[:, None] for token in tokens[:, 9:].T]
-    torch.testing.assert_close(torch.cat(parts, 1), model(tokens), rtol=0, atol=1e-5)
-
-
 def test_what_is_generated_is_what_the_model_finds_likeliest(model, tokens):
     said = model.generate(tokens, 6)
     whole = model(torch.cat([tokens, said], 1)).argmax(-1)
@@ -64,10 +56,6 @@ def test_generation_by_chance_follows_its_generator(model, tokens, seed):
     )
     assert torch.equal(one, other)
     assert not torch.equal(one, model.generate(tokens, 20))
-
-
-def test_nothing_asked_nothing_said(model, tokens):
-    assert model.generate(tokens, 0).shape == (3, 0)
 
 
 @pytest.mark.parametrize("wrong", [{"n": -1}, {"n": 1, "temperature": -1.0}])
@@ -96,18 +84,6 @@ def test_every_named_mixer_makes_a_model(name, tokens, seed):
         rtol=0,
         atol=1e-4,
     )
-
-
-@pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.int16, torch.float32])
-def test_tokens_of_a_type_that_torch_cannot_look_up_are_refused(model, tokens, kind):
-    with pytest.raises(ValueError, match="tokens must be whole numbers"):
-        model(tokens.to(kind))
-
-
-@pytest.mark.parametrize("wrong", [1.5, True, None])
-def test_a_part_of_an_expansion_is_refused(wrong):
-    with pytest.raises(TypeError, match="expand must be a whole number"):
-        HybridLM(8, 16, ["full"], expand=wrong)
 
 
 def test_an_unknown_mixer_is_refused_by_name():

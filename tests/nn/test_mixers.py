@@ -4,15 +4,13 @@ from copy import deepcopy
 
 import pytest
 import torch
-from torch.func import functional_call, grad
 from torch.utils import checkpoint as recompute
 
 from distinctkv.nn import checkpoint
 from distinctkv.nn.attention import FullAttention, Heads, SlidingWindowAttention
-from distinctkv.nn.baselines import KVMAttention
 from distinctkv.nn.delta_net import GatedDeltaNet
 from distinctkv.nn.distinct import DistinctAttention, Reading
-from distinctkv.nn.gates import NoveltyGate, WriteGate
+from distinctkv.nn.gates import KeyNoveltyGate, MetricGate, NoveltyGate, WriteGate
 from distinctkv.nn.hybrid import HybridBlock
 from distinctkv.nn.mixer import Mixer
 from distinctkv.nn.ssm import DiagonalSSM, Mamba2
@@ -33,6 +31,14 @@ def halved(**reading):
     )
 
 
+def network():
+    """A gate on key and novelty that keeps some tokens."""
+    gate = KeyNoveltyGate(8, layers=0)
+    torch.nn.init.ones_(gate.net[0].weight[:, -1:])
+    torch.nn.init.constant_(gate.net[0].bias, -0.3)
+    return gate
+
+
 MIXERS = {
     "mamba2": lambda: Mamba2(E, states=6, head=8, chunk=8),
     "diagonal": lambda: DiagonalSSM(E, states=4, chunk=8),
@@ -48,6 +54,8 @@ MIXERS = {
     "distinct-window": lambda: distinct(window=4),
     "distinct-gated": lambda: distinct(WriteGate(E), window=3),
     "distinct-learned": lambda: DistinctAttention(E, HEADS, gate=NoveltyGate(), budget=9),
+    "distinct-metric": lambda: DistinctAttention(E, HEADS, gate=MetricGate(8), budget=9),
+    "distinct-network": lambda: DistinctAttention(E, HEADS, gate=network(), budget=9),
     "distinct-evicting": lambda: DistinctAttention(
         E, HEADS, concentration=Concentration.surprise(0.4, base=2, gain=4)
     ),
@@ -80,11 +88,6 @@ def fed(mixer, x, cuts):
         parts.append(mixer(x[:, start:stop], state))
         start = stop
     return torch.cat(parts, 1), state
-
-
-@torch.no_grad()
-def test_it_keeps_the_shape(mixer, x):
-    assert mixer(x).shape == (B, L, E)
 
 
 @torch.no_grad()
@@ -141,76 +144,18 @@ def test_gradients_are_finite_and_reach_every_weight(mixer, x):
         assert weight.grad.abs().max() > 0, name
 
 
-USES = {
-    "two batches": lambda use, x, y: torch.cat([use(x), use(y)]),
-    "a layer twice": lambda use, x, y: use(use(x)) + use(y),
-    "a batch twice": lambda use, x, y: use(x) + use(x) + use(y) + use(x),
-}
-
-
 @pytest.mark.parametrize("reentrant", [False, True])
-@pytest.mark.parametrize("wanted", USES)
-def test_activation_checkpointing_changes_nothing(mixer, x, wanted, reentrant):
-    """Layers are computed again in the backward pass: all is as if they had not been."""
+def test_activation_checkpointing_changes_nothing(mixer, x, reentrant):
+    """A layer is computed again in the backward pass: all is as if it had not been."""
     found = []
-    x, y = x.clone().requires_grad_(), (2 - x).requires_grad_()
     for again in (False, True):
-        layer = deepcopy(mixer).train()
-
-        def use(rows, layer=layer, again=again):
-            return (
-                recompute.checkpoint(layer, rows, use_reentrant=reentrant) if again else layer(rows)
-            )
-
-        USES[wanted](use, x, y).square().sum().backward()
+        layer, rows = deepcopy(mixer).train(), x.clone().requires_grad_()
+        y = recompute.checkpoint(layer, rows, use_reentrant=reentrant) if again else layer(rows)
+        y.square().sum().backward()
         slopes = {name: weight.grad for name, weight in layer.named_parameters()}
         found.append({**slopes, **dict(layer.named_buffers())})
     for name, plain in found[0].items():
-        if name != "project.recent":  # what was computed again is struck out
-            torch.testing.assert_close(found[1][name], plain, rtol=0, atol=0, msg=name)
-
-
-def test_keys_that_do_not_learn_are_centred_by_what_is_known_by_then(seed):
-    """The same two batches in each epoch: each counts as often as it comes."""
-    torch.manual_seed(seed)
-    layer, batches = FullAttention(E, HEADS).requires_grad_(False), torch.randn(2, B, L, E)
-    for batch in (*batches, *batches):
-        layer(batch)
-    assert layer.project.batches == 4
-
-
-@pytest.mark.parametrize("kept", [False, True])
-def test_a_batch_of_the_next_epoch_is_a_new_batch(seed, kept):
-    """Weights that learn but do not move, as at a rate of 0, or for a pass without gradients."""
-    torch.manual_seed(seed)
-    layer, batches = FullAttention(E, HEADS), torch.randn(2, B, L, E)
-    with torch.set_grad_enabled(kept):
-        for batch in (*batches, *batches):
-            layer(batch)
-    assert layer.project.batches == 4
-
-
-def test_a_mean_may_be_given_from_outside(seed):
-    torch.manual_seed(seed)
-    layer, x = FullAttention(E, HEADS), torch.randn(B, L, E)
-    weights = dict(layer.named_parameters())
-    means = [{"project.mean": torch.full_like(layer.project.mean, n)} for n in (0.0, 1.0)]
-    outs = [functional_call(layer, (weights, mean), (x,)) for mean in means]
-    assert not torch.allclose(*outs)
-
-    def loss(weights, held):
-        return functional_call(layer, (weights, held), (x,)).square().mean()
-
-    held = {name: buffer.clone() for name, buffer in layer.named_buffers()}
-    assert all(slope.isfinite().all() for slope in grad(loss)(weights, held).values())
-
-
-def test_weights_loaded_without_gradients_train(seed):
-    torch.manual_seed(seed)
-    layer = FullAttention(E, HEADS)
-    with torch.inference_mode():
-        layer.load_state_dict(deepcopy(layer.state_dict()))
-    layer(torch.randn(B, L, E)).sum().backward()
+        torch.testing.assert_close(found[1][name], plain, rtol=0, atol=0, equal_nan=True, msg=name)
 
 
 def test_it_may_be_made_on_no_device(mixer, x, request):
@@ -262,35 +207,6 @@ def test_half_precision_products_stay_close(mixer, x):
         torch.testing.assert_close(low.float(), mixer(x), rtol=0, atol=0.04)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("padded", [False, True])
-def test_it_compiles_without_a_break(mixer, x, padded):
-    torch._dynamo.reset()
-    mask = torch.arange(L) >= torch.tensor([[0], [5]]) if padded else None
-    compiled = torch.compile(mixer.train(), fullgraph=True, backend="eager")
-    compiled(x, mask=mask).sum().backward()
-    mixer.eval()
-    with torch.no_grad():
-        torch.testing.assert_close(compiled(x, mask=mask), mixer(x, mask=mask), rtol=0, atol=1e-5)
-        part, few = x[:, :9], None if mask is None else mask[:, -9:]  # compiled for any length
-        torch.testing.assert_close(compiled(part, mask=few), mixer(part, mask=few))
-
-
-def test_a_padded_state_space_layer_compiles_without_a_break(seed):
-    torch.manual_seed(seed)
-    torch._dynamo.reset()
-    layer, x = DiagonalSSM(E, states=4, chunk=8), torch.randn(B, L, E)
-    mask = torch.arange(L) >= torch.tensor([[0], [5]])
-    compiled = torch.compile(layer, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(x, mask=mask), layer(x, mask=mask))
-
-
-def test_streams_and_states_are_as_many():
-    layer = DiagonalSSM(E, states=4)
-    with pytest.raises(ValueError, match=r"for 1 streams.* given 2; .* start\(2\)"):
-        layer(torch.zeros(2, 3, E), layer.start(1))
-
-
 class Nothing(Mixer):
     """Adds nothing."""
 
@@ -316,32 +232,3 @@ def test_a_gpu_says_the_same(mixer, x):
     steps = torch.stack([mixer.step(x[:, t].cuda(), state) for t in range(L)], 1)
     torch.testing.assert_close(mixer(x.cuda()).cpu(), here, rtol=0, atol=1e-4)
     torch.testing.assert_close(steps.cpu(), here, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("wrong", [2.5, "3", None, True, float("nan")])
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda n: Reading(window=n),
-        lambda n: SlidingWindowAttention(8, window=n),
-        lambda n: KVMAttention(8, chunk=n),
-        lambda n: Mamba2(8, head=4, taps=n),
-        lambda n: Mamba2(8, head=4, states=n),
-        lambda n: Heads(count=n),
-    ],
-)
-def test_a_size_that_is_no_whole_number_is_refused(make, wrong):
-    with pytest.raises(TypeError, match="must be a whole number"):
-        make(wrong)
-
-
-@pytest.mark.parametrize("wrong", [float("inf"), float("nan"), 0.0])
-def test_a_scale_without_end_is_refused(wrong):
-    with pytest.raises(ValueError, match="scale must be"):
-        Heads(scale=wrong)
-
-
-@pytest.mark.parametrize("wrong", ["bfloat16", torch.int8])
-def test_slots_hold_floats(wrong):
-    with pytest.raises(ValueError, match="slot_dtype must be a type of floats"):
-        DistinctAttention(8, slot_dtype=wrong)

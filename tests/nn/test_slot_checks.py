@@ -6,10 +6,7 @@ from math import inf
 import pytest
 import torch
 from torch import nn
-from torch._subclasses import FakeTensorMode
 
-from distinctkv.nn import FullAttention
-from distinctkv.nn.attention import directions
 from distinctkv.nn.functional import (
     SlotState,
     allocate,
@@ -74,39 +71,10 @@ def test_unit_has_the_slope_of_a_direction_and_none_at_zero(batch):
     assert (zero.grad == 0).all()
 
 
-@pytest.mark.parametrize("scale", [unit, lambda rows: directions(rows)[0]])
-@pytest.mark.parametrize("n_zero", [0, 2])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_rows_of_length_one_are_the_same_where_nobody_looks(scale, n_zero, dtype, rows, request):
-    rows = rows.to(dtype)
-    rows[:n_zero] = 0
-    found = []
-    for _ in range(2):
-        given = rows.clone().requires_grad_()
-        said = scale(given)
-        (said.nan_to_num() * torch.arange(said.numel()).view(said.shape)).sum().backward()
-        found.append((said.nan_to_num(), given.grad))
-        request.getfixturevalue("elsewhere")
-    assert same(*found)
-    assert found[0][1].isfinite().all()
-
-
-def test_rows_of_length_one_in_vmap_and_of_fake_tensors(rows):
-    assert torch.equal(torch.vmap(unit)(rows), unit(rows))
-    assert torch.equal(torch.vmap(lambda row: directions(row)[0])(rows), directions(rows)[0])
-    with FakeTensorMode():
-        assert FullAttention(8)(torch.zeros(2, 3, 8)).shape == (2, 3, 8)
-
-
 @pytest.mark.parametrize("size", [1e300, 1e-300, 1e160, 5e-324])
 def test_keys_of_any_size_have_a_direction(size):
     keys = unit(torch.tensor([size, size], dtype=torch.float64))
     torch.testing.assert_close(keys, torch.full((2,), 0.5**0.5, dtype=torch.float64))
-
-
-def test_whole_numbers_are_no_keys():
-    with pytest.raises(ValueError, match=r"keys must be floats, got torch.int64"):
-        unit(torch.tensor([3, 4]))
 
 
 def test_an_allocation_with_slots_from_before_is_not_read_without_them(halves):
@@ -148,17 +116,6 @@ def test_where_nobody_looks_tokens_for_other_slots_are_left_out_and_counted(halv
         state.check()
 
 
-def test_a_repeat_that_opens_nothing_is_not_written_twice_either(batch):
-    data = batch(noise=0.0)
-    state = SlotState.empty(data.k, data.v, 30)
-    step(data.q, data.k, data.v, state, 0.1)
-    again = allocate(data.k, 0.1, state=state)
-    assert not again.lead.any()
-    write(state, data.k, data.v, again)
-    with pytest.raises(ValueError, match="other tokens"):
-        write(state, data.k, data.v, again)
-
-
 @pytest.mark.parametrize("bad", [torch.nan, inf, -inf])
 def test_a_value_that_is_not_finite_is_an_error_and_changes_nothing(halves, bad):
     _, state, (q, k, v) = halves
@@ -191,21 +148,6 @@ def test_where_nobody_looks_it_is_left_out_like_padding(halves, elsewhere, mode,
 
 
 @pytest.mark.parametrize(("mode", "value"), READS)
-def test_where_nobody_looks_a_write_holds_no_value_that_is_not_finite(
-    halves, elsewhere, mode, value
-):
-    _, state, (q, k, v) = halves
-    found = allocate(k, 0.1, state=state)
-    opener = int(found.lead[0, :, 0].to(torch.uint8).argmax())
-    v[0, opener] = torch.nan
-    write(state, k, v, found, value=value)
-    assert state.refused.tolist() == [[1, 1], [0, 0]]
-    assert not any(x[state.used].isnan().any() for x in state[:2])
-    out, _ = step(q, k, v.nan_to_num(), state, 0.1, mode=mode, value=value)
-    assert out.isfinite().all()
-
-
-@pytest.mark.parametrize(("mode", "value"), READS)
 def test_where_nobody_looks_a_read_leaves_refused_keys_out(batch, elsewhere, mode, value):
     data = batch(group=2)
     words, mask = {"mode": mode, "value": value}, torch.ones(2, 23, dtype=torch.bool)
@@ -219,12 +161,3 @@ def test_where_nobody_looks_a_read_leaves_refused_keys_out(batch, elsewhere, mod
     slopes = torch.autograd.grad(got.square().sum(), inputs)
     assert all(slope.isfinite().all() for slope in slopes)
     assert found.refused.sum() == 8
-
-
-def test_types_that_do_not_fit_are_refused(batch):
-    data = batch()
-    found = allocate(data.k, 0.1)
-    with pytest.raises(ValueError, match=r"one type, got torch.float32, torch.float64"):
-        read(data.q.float(), data.k, data.v, found)
-    with pytest.raises(ValueError, match=r"must be \(B, L, H, D\)"):
-        read(data.q[0], data.k, data.v, found)

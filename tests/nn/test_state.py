@@ -4,17 +4,14 @@ import pytest
 import torch
 
 from distinctkv.nn import (
-    DiagonalSSM,
     DistinctAttention,
     FullAttention,
     Heads,
     HybridLM,
     Mamba2,
     Reading,
-    SlidingWindowAttention,
 )
 from distinctkv.nn.baselines import KVMAttention
-from distinctkv.nn.functional import SlotState
 from distinctkv.nn.hybrid import MIXERS as NAMES
 from distinctkv.policy import Concentration
 from tests.nn.test_mixers import HEADS, MIXERS, E, _tensors
@@ -53,21 +50,6 @@ def test_a_state_goes_on_with_its_own_kind_of_layer_alone(name, seed):
         assert all(torch.equal(a, b) for a, b in zip(before, held(state), strict=True))
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("name", KINDS)
-def test_a_state_goes_on_with_as_many_streams(name, batch):
-    layer = KINDS[name]().eval()
-    with pytest.raises(ValueError, match=rf"for {batch} streams, .* given 2; .* start\(2\)"):
-        layer(torch.zeros(2, 3, E), layer.start(batch))
-
-
-def test_what_is_no_state_is_refused():
-    layer = FullAttention(E, HEADS)
-    with pytest.raises(TypeError, match=r"a state is what start\(2\) gives, got dict"):
-        layer(torch.zeros(2, 3, E), {})
-
-
 def model(*layers):
     return HybridLM(11, E, [KINDS[name]() for name in layers]).eval()
 
@@ -82,16 +64,6 @@ def test_a_model_goes_on_from_its_own_states_alone(layers):
     assert not state.interrupted
     with pytest.raises(ValueError, match="use one state for each"):
         mine(tokens, mine.start(2))
-
-
-@torch.no_grad()
-def test_tau_may_change_under_a_state(seed):
-    torch.manual_seed(seed)
-    layer = MIXERS["distinct"]().eval()
-    state = layer.start(2)
-    layer(torch.randn(2, 9, E), state)
-    layer.tau.fill_(0.1)
-    layer(torch.randn(2, 9, E), state)
 
 
 @torch.no_grad()
@@ -196,32 +168,3 @@ def test_states_and_layers_say_what_they_are():
     assert str(whole).startswith(f"ModelState(6 blocks, {whole.nbytes} bytes:\n")
     assert all(repr(block) in str(whole) for block in whole.blocks)
     assert "window=128" in repr(lm)
-
-
-def test_a_state_of_no_streams_can_be_said():
-    none = torch.zeros(0, 1, 2, 4)
-    assert "0 x 2 streams" in repr(SlotState.empty(none, none, 3))
-
-
-def test_a_state_without_numbers_can_be_said():
-    with torch.device("meta"):
-        state = DistinctAttention(E, HEADS).start(3)
-    assert "3 x 2 streams, up to 0 of 16 slots" in repr(state)
-
-
-def test_a_mixer_of_ones_own_need_not_sign_its_states(seed):
-    class Mine(DiagonalSSM):
-        def start(self, batch):
-            state = super().start(batch)
-            state.maker = ""
-            return state
-
-    mixer = Mine(E)
-    mixer(torch.zeros(2, 3, E), mixer.start(2))
-
-
-def test_windows_of_one_length_are_of_one_kind(seed):
-    one, other = (SlidingWindowAttention(E, HEADS, window=4).eval() for _ in range(2))
-    state = one.start(1)
-    one(torch.zeros(1, 3, E), state)
-    other(torch.zeros(1, 3, E), state)

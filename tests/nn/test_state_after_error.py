@@ -57,16 +57,6 @@ def check_interruptions(run, first, n):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", KINDS)
-def test_wherever_a_layer_stops_its_state_is_whole_or_refused(name, seed):
-    torch.manual_seed(seed)
-    mixer, x = KINDS[name]().eval(), torch.randn(2, 11, E)
-    state = mixer.start(2)
-    mixer(x[:, :9], state)
-    check_interruptions(lambda state: mixer(x[:, 9:], state), state, 7)
-
-
-@torch.no_grad()
 def test_wherever_a_model_stops_its_state_is_whole_or_refused(seed):
     torch.manual_seed(seed)
     model = HybridLM(11, E, [KINDS["mamba2"](), KINDS["distinct"]()], expand=1).eval()
@@ -82,8 +72,7 @@ def test_wherever_a_model_stops_its_state_is_whole_or_refused(seed):
         ({"mask": torch.ones(2, 3, dtype=torch.bool)}, "mask must be bool"),
         ({"at": torch.tensor([[0], [5]])}, "places 0 to 4 of 5 tokens, got 0 to 5"),
         ({"at": torch.tensor([[0], [-1]])}, "got -1 to 0"),
-        ({"at": torch.tensor([[0]])}, r"whole numbers \(2, A\).* torch.int64 \(1, 1\)"),
-        ({"at": torch.tensor([[0.0], [1.0]])}, "torch.float32"),
+        ({"at": torch.tensor([[0]])}, r"at must be \(2, A\).* got \(1, 1\)"),
     ],
 )
 def test_what_is_refused_leaves_a_state_as_it_was(wrong, said, seed):

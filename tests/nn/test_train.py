@@ -122,6 +122,19 @@ def test_a_batch_that_asks_nothing_teaches_nothing(seed):
     assert all(weight.isfinite().all() for weight in model.parameters())
 
 
+def test_a_model_without_an_error_was_asked():
+    model = HybridLM(1, 16, [Mamba2(16, states=4, head=16)])
+    tokens = torch.zeros(2, 5, dtype=torch.long)
+    (step,) = train(model, [(tokens, tokens)], steps=1)  # one word: a warning would be an error
+    assert step.loss == 0
+
+
+def test_the_rate_lies_on_the_device_of_the_model():
+    model = small()
+    for group in Learner(model).optimiser.param_groups:
+        assert group["lr"].device == model.embed.weight.device
+
+
 def answered(part, task, seed):
     """The loss of a first step that answers this part of the places, and how many those were."""
     torch.manual_seed(seed)
@@ -142,12 +155,6 @@ def test_a_step_may_answer_fewer_of_those_asked(seed):
     assert places == math.ceil(0.1 * 2 * TASK.n_items * (TASK.repeats + 1))
     assert part == pytest.approx(whole, rel=0.2)  # a mean over some of the same answers
     assert part != whole
-
-
-@pytest.mark.parametrize("part", [0.0, 2.0, -0.5])
-def test_a_part_that_is_none_is_refused(part):
-    with pytest.raises(ValueError, match="above 0 and at most 1, got"):
-        train(small(), [], steps=1, asked=part)
 
 
 def test_batches_that_end_early_end_the_training_and_that_is_told(seed):
@@ -219,16 +226,6 @@ def test_what_is_decayed_shrinks_by_the_rate_and_a_hundredth(seed):
         assert torch.equal(after[name], before[name])
 
 
-def test_only_matrices_and_embeddings_are_decayed():
-    model = HybridLM(9, 16, ["diagonal", cache_of(16), Mamba2(16, states=4, head=16)])
-    names = {id(weight): name for name, weight in model.named_parameters()}
-    decayed, rest = ({names[id(p)] for p in group["params"]} for group in training._groups(model))
-    ends = (".enter.weight", ".leave.weight", "embed.weight")
-    assert all(name.endswith(ends) for name in decayed)
-    assert not any(name.endswith(ends) for name in rest)
-    assert decayed | rest == set(names.values())
-
-
 def gated(window=1):
     return cache(reading=Reading(window=window), gate=WriteGate(64))
 
@@ -290,13 +287,6 @@ def test_recall_counts_the_asked_and_leaves_the_mode_alone(seed):
     assert model.training
 
 
-def test_tokens_that_are_refused_leave_the_mode_alone():
-    model = HybridLM(5, 16, ["window"])
-    with pytest.raises(ValueError, match="tokens must be 0 to 4"):
-        recall(model, torch.tensor([[9]]), torch.tensor([[0]]))
-    assert model.training
-
-
 def test_a_sweep_gives_fewer_slots_for_larger_tau_and_puts_tau_back(seed):
     torch.manual_seed(seed)
     model = small()
@@ -305,7 +295,3 @@ def test_a_sweep_gives_fewer_slots_for_larger_tau_and_puts_tau_back(seed):
     assert slots[0] > slots[1] > slots[2]
     assert slots[2] == pytest.approx(1 / TASK.n_tokens)
     assert float(model.mixers[0].tau) == 0.15
-
-
-def test_silence_is_the_same_here_and_in_the_data():
-    assert training.SILENT == SILENT

@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import kernels
 from ..kernels.limits import LENGTHS
 from . import leaders
-from .mixer import check_mask, least, reads_without_sync
+from .mixer import check_mask, reads_without_sync
 from .slot_state import SlotState
 
 Impl = Literal["auto", "torch", "triton"]
@@ -105,8 +105,6 @@ def unit(keys: Tensor) -> Tensor:
         power = torch.frexp(size).exponent.clamp(-1000, 1000)
         wide = wide * torch.ldexp(torch.ones_like(size), -power)
     length: Tensor = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
-    if least(length) > 0:
-        return (wide / length).to(keys.dtype)
     none = length == 0
     return (wide / length.masked_fill(none, 1)).masked_fill(none, torch.nan).to(keys.dtype)
 

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
-from math import inf, nan
+from dataclasses import dataclass, field
+from math import inf
 from typing import Self
 
 import torch
@@ -14,17 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional as fn
 
 from ..policy import check_real
-from .mixer import Mixer, Packing, S, ShortConv, State, check_sizes, check_whole, least, widened
+from .mixer import Mixer, Packing, S, ShortConv, State, check_sizes, widened
 
 # B streams, L tokens, E channels, H heads, D head size
 
 
 RATE = 0.1  # how fast the mean key follows the batches in training
-PENDING = 64  # batches that may wait for a backward pass which computes them again
 SHORT = 1e-12  # a row no longer than this has no direction
 
 
-@dataclass(frozen=True)  # no slots: what an old pickle lacks is then as it comes
+@dataclass(frozen=True, slots=True)
 class Heads:
     """How queries, keys and values are made, the same in every attention mixer.
 
@@ -55,9 +54,6 @@ class Heads:
             raise ValueError(
                 f"scale must be above 0 and finite, got {self.scale}; 16 is a good start"
             )
-        if not isinstance(self.centre, bool):
-            raise TypeError(f"centre must be True or False, got {self.centre!r}")
-        check_whole(lag=self.lag)
         if not 0 <= self.lag < self.taps:
             most = f"0 to {self.taps - 1}" if self.taps > 1 else "0"
             raise ValueError(
@@ -65,20 +61,15 @@ class Heads:
                 f"must be {most}, or taps more"
             )
 
-    def __setstate__(self, held: dict[str, object] | list[object]) -> None:
-        """Be as pickled; older versions pickled a list, and knew no lag."""
-        named = zip((field.name for field in fields(self)), held, strict=False)
-        vars(self).update(held if isinstance(held, dict) else named)
-
 
 class Projection(nn.Module):
     """Tokens (B, L, E) to queries, keys of length one, and values, each (B, L, H, D).
 
     The mean key is a buffer. A training batch is centred by the mean of the batches before it, so
     no token sees a later one, and then moves it. Evaluation, and any call with a past, leaves it
-    alone, so that a stream may be cut anywhere. What a backward pass computes again, for activation
-    checkpointing, is centred as it was the first time, and moves nothing; compiled code cannot ask
-    where it runs, so there it is the last batch once more.
+    alone, so that a stream may be cut anywhere. The last batch once more, as activation
+    checkpointing computes it in the backward pass, is centred as it was and moves nothing; a layer
+    that is used twice in a step is centred anew there.
 
     A key of zeros has no direction and gets the first axis, so that all such keys are repeats of
     one another; a query of zeros stays so and prefers nothing.
@@ -91,8 +82,6 @@ class Projection(nn.Module):
     def __init__(self, width: int, heads: Heads) -> None:
         super().__init__()
         check_sizes(width=width)
-        if not isinstance(heads, Heads):
-            raise TypeError(f"heads must be Heads(count=...), got {heads!r}")
         self.heads = heads
         wide = 3 * heads.count * heads.size
         self.enter = nn.Linear(width, wide, bias=False)
@@ -130,9 +119,8 @@ class Projection(nn.Module):
         if self.heads.centre:
             follows = self.training and past is None
             k = k - (self._follow(k, mask) if follows else self.mean)
-        (q, blank), (k, _) = directions(q), directions(k)
-        q = q if blank is None else torch.where(blank, 0, q)
-        return q * self.scale, k, v, now
+        q, blank = directions(q)
+        return torch.where(blank, 0, q) * self.scale, directions(k)[0], v, now
 
     @torch.no_grad()
     def _follow(self, keys: Tensor, mask: Tensor | None) -> Tensor:
@@ -146,22 +134,12 @@ class Projection(nn.Module):
         batch = batch.to(self.mean)
         if self.recent.device != batch.device:  # weights came without it
             self.recent = _none_yet(batch)
-        recent = self.recent
-        far = (recent[0] - batch).square().sum((1, 2)).nan_to_num(inf, inf)
-        if _in_backward():
-            # The nearest, not the same: other kernels may have made its tokens then. Once only, as
-            # the newest comes first: a batch may wait twice.
-            nearest = far.argmin()[None]
-            old = recent[1].index_select(0, nearest)[0]
-            recent[0].index_fill_(0, nearest, nan)
-            return torch.where(far.isfinite().any(), old, self.mean)
-        again = (far[0] == 0) & torch.compiler.is_compiling()
-        centre = torch.where(again, recent[1, 0], self.mean)
+        again = (self.recent[0] == batch).all()
+        centre = torch.where(again, self.recent[1], self.mean)
         moves = batch.isfinite().all() & ~again
         self.batches += moves
         rate = (1 / self.batches.clamp(min=1)).clamp(min=RATE).to(self.mean)
-        newest = torch.stack([batch, centre])[:, None]
-        recent.copy_(torch.where(moves, torch.cat([newest, recent[:, :-1]], 1), recent))
+        self.recent.copy_(torch.where(moves, torch.stack([batch, centre]), self.recent))
         self.mean.copy_(torch.where(moves, torch.lerp(centre, batch, rate), self.mean))
         return centre
 
@@ -172,23 +150,16 @@ class Projection(nn.Module):
 
 
 def _none_yet(mean: Tensor) -> Tensor:
-    """Room for batches and what centred them (2, PENDING, H, D), newest first: nan, like none."""
-    return torch.full((2, PENDING, *mean.shape), torch.nan, dtype=mean.dtype, device=mean.device)
+    """Room for the mean of a batch and what centred it (2, H, D): nan, like none."""
+    return torch.full((2, *mean.shape), torch.nan, dtype=mean.dtype, device=mean.device)
 
 
-def _in_backward() -> bool:
-    """Whether a backward pass asks, which computes again what was computed before."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() >= 0
-
-
-def directions(rows: Tensor) -> tuple[Tensor, Tensor | None]:
+def directions(rows: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of length one, and which were zeros: those are the first axis, without a gradient.
 
-    `normalize` alone would leave them zeros, with a slope of 1e12. None if it is seen that none is.
+    `normalize` alone would leave them zeros, with a slope of 1e12.
     """
     length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
-    if least(length) > SHORT:
-        return rows / length, None
     none = length.detach() <= SHORT
     first = torch.zeros_like(rows[(0,) * (rows.ndim - 1)]).index_fill(
         0, none.new_zeros(1, dtype=torch.long), 1
@@ -336,9 +307,7 @@ class SlidingWindowAttention(FullAttention):
 
     def __init__(self, width: int, heads: Heads | None = None, *, window: int = 128) -> None:
         super().__init__(width, heads)
-        check_whole(window=window)
-        if window < 1:
-            raise ValueError(f"window must be at least 1 token, got {window}")
+        check_sizes(window=window)
         self.window = window
 
     def extra_repr(self) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as fn
 
 from .attention import Attention, Heads, Projection
-from .mixer import State, check_sizes, check_whole
+from .mixer import State, check_sizes
 
 # B streams, L tokens, E channels, H heads, D head size, S slots, c tokens of a chunk, n opened now
 
@@ -38,9 +38,7 @@ class ScheduledAttention(Attention[ScheduledState]):
 
     def __init__(self, width: int, heads: Heads | None = None, *, chunk: int = 16) -> None:
         super().__init__()
-        check_whole(chunk=chunk)
-        if chunk < 1:
-            raise ValueError(f"chunk must be at least 1 token, got {chunk}")
+        check_sizes(chunk=chunk)
         self.project = Projection(width, heads or Heads())
         self.chunk = chunk
 

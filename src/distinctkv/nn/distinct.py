@@ -28,7 +28,7 @@ from .attention import (
 from .eviction import Usage, above
 from .eviction import write as evict_and_write
 from .gates import Gate, NoveltyGate, decided
-from .mixer import Packing, check_sizes, check_whole, reads_without_sync
+from .mixer import Packing, check_sizes, reads_without_sync
 from .slot_attention import Mode, Value, read, slot_keys
 from .slot_state import SlotState
 from .slot_update import read_one, step, write
@@ -61,7 +61,6 @@ class Reading:
                 f"mode is one of {get_args(Mode)} and value one of {get_args(Value)}, "
                 f"got {self.mode!r} and {self.value!r}"
             )
-        check_whole(window=self.window)
         if self.window < 0:
             raise ValueError(f"window must be 0 or more tokens, got {self.window}")
         if self.window and (self.mode, self.value) != ("mass", "mean"):
@@ -311,10 +310,6 @@ class DistinctAttention(Attention[DistinctState]):
         slot_dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if slot_dtype is not None and not _holds(slot_dtype):
-            raise ValueError(
-                f"slot_dtype must be a type of floats of 16 bits or more, got {slot_dtype}"
-            )
         learned = gate is not None and gate.needs_novelty
         if learned and concentration is not None:
             raise ValueError(
@@ -604,8 +599,3 @@ class DistinctAttention(Attention[DistinctState]):
             real = packing.mask[:ROWS, : wanted.shape[1]].to(logit)
         wrong = fn.binary_cross_entropy_with_logits(logit, wanted, real, reduction="sum")
         return wrong / real.sum().clamp(min=1)
-
-
-def _holds(kind: object) -> bool:
-    """Whether this is a type that torch compares; floats of 8 bits are for products alone."""
-    return isinstance(kind, torch.dtype) and kind.is_floating_point and kind.itemsize > 1

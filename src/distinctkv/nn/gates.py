@@ -16,7 +16,7 @@ from torch.nn import functional as fn
 from ..policy import check_real
 from .allocation import allocate
 from .attention import directions
-from .mixer import check_sizes, check_whole
+from .mixer import check_sizes
 from .soft import budget_penalty, causal_novelty, hard_keep, soft_read
 
 # F features of a token
@@ -150,7 +150,7 @@ class KeyGate(Gate):
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """From the key."""
-        return _scalar(self.net(hidden))
+        return _scalar(self.net, hidden)
 
 
 class SaliencyGate(KeyGate):
@@ -173,7 +173,7 @@ class KeyNoveltyGate(Gate):
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """From both."""
-        return _scalar(self.net(torch.cat([hidden, novelty[..., None].to(hidden)], -1)))
+        return _scalar(self.net, torch.cat([hidden, novelty[..., None].to(hidden)], -1))
 
 
 class MetricGate(Gate):
@@ -190,7 +190,7 @@ class MetricGate(Gate):
 
     def embed(self, keys: Tensor) -> Tensor:
         """Keys (..., F) after the map, of length one."""
-        return directions(keys @ self.map)[0]
+        return directions(keys @ self.map.to(keys.dtype))[0]
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """``a (novelty - b)``, for a novelty measured after the map."""
@@ -214,7 +214,7 @@ class ContextGate(Gate):
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """``a_t (novelty - b_t)``."""
-        stretch, shift = self.net(hidden).unbind(-1)
+        stretch, shift = _outputs(self.net, hidden).unbind(-1)
         slope = fn.softplus(self.base.raw + stretch)
         threshold: Tensor = self.base.threshold + shift
         return slope * (novelty - threshold)
@@ -235,7 +235,7 @@ class WriteGate(Gate):
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """Linear in the features."""
-        return _scalar(self.score(hidden))
+        return _scalar(self.score, hidden)
 
 
 class SurpriseGate(Gate):
@@ -248,7 +248,7 @@ class SurpriseGate(Gate):
 
     def logit(self, novelty: Tensor, hidden: Tensor) -> Tensor:
         """Linear in both."""
-        return _scalar(self.score(torch.cat([hidden, novelty[..., None].to(hidden)], -1)))
+        return _scalar(self.score, torch.cat([hidden, novelty[..., None].to(hidden)], -1))
 
 
 class StraightThrough(Gate):
@@ -260,8 +260,6 @@ class StraightThrough(Gate):
 
     def __init__(self, gate: Gate) -> None:
         super().__init__()
-        if not isinstance(gate, Gate):
-            raise TypeError(f"gate must be a Gate, as NoveltyGate(), got {gate!r}")
         self.gate = gate
 
     @property
@@ -302,7 +300,6 @@ class GumbelGate(StraightThrough):
 
 def _network(width: int, hidden: int, layers: int, out: int = 1) -> nn.Sequential:
     check_sizes(width=width, hidden=hidden)
-    check_whole(layers=layers)
     if layers < 0:
         raise ValueError(f"layers must be 0 or more, got {layers}; 0 is a linear gate")
     parts: list[nn.Module] = []
@@ -312,8 +309,15 @@ def _network(width: int, hidden: int, layers: int, out: int = 1) -> nn.Sequentia
     return nn.Sequential(*parts, nn.Linear(width, out))
 
 
-def _scalar(column: Tensor) -> Tensor:
-    return column.squeeze(-1)
+def _scalar(net: nn.Module, features: Tensor) -> Tensor:
+    """The one output of a network in the type of its features, which may be wider than it."""
+    found: Tensor = _outputs(net, features).squeeze(-1)
+    return found
+
+
+def _outputs(net: nn.Module, features: Tensor) -> Tensor:
+    found: Tensor = net(features.to(next(net.parameters()).dtype))
+    return found.to(features.dtype)
 
 
 # B streams, L tokens, D key size, C classes, Q queries, M budget

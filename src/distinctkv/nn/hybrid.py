@@ -21,7 +21,6 @@ from .mixer import (
     check_mask,
     check_places,
     check_sizes,
-    check_whole,
     reads_without_sync,
     rms_norm,
 )
@@ -44,7 +43,6 @@ class HybridBlock(nn.Module):
 
     def __init__(self, mixer: Mixer[Any], width: int, expand: int = 0) -> None:
         super().__init__()
-        check_whole(expand=expand)
         if expand < 0:
             raise ValueError(f"expand must be 0 or more, got {expand}; 0 is no network")
         self.mixer = made(mixer, width)
@@ -78,7 +76,6 @@ class HybridLM(nn.Module):
         self, vocabulary: int, width: int, layers: Sequence[str | Mixer[Any]], *, expand: int = 0
     ) -> None:
         super().__init__()
-        check_whole(expand=expand)
         if isinstance(layers, str) or expand < 0:
             raise ValueError(
                 f"layers must be a list and expand 0 or more, got {layers!r} and {expand}"
@@ -101,9 +98,6 @@ class HybridLM(nn.Module):
 
         ``room`` is for the layers with slots: how many of each stream there is room for at first.
         """
-        check_whole(batch=batch)
-        if batch < 0:
-            raise ValueError(f"batch must be 0 streams or more, got {batch}")
         words = {} if room is None else {"room": room}
         return ModelState(
             [
@@ -181,8 +175,6 @@ class HybridLM(nn.Module):
 
     def _check_state(self, state: ModelState, batch: int) -> None:
         """Refuse a state of another model or for other streams, and one that an error left."""
-        if not isinstance(state, ModelState):
-            raise TypeError(f"a state is what start({batch}) gives, got {type(state).__name__}")
         if len(state.blocks) != len(self.blocks):
             raise ValueError(
                 f"this model has {len(self.blocks)} blocks, got {state!r}; use one state for each "

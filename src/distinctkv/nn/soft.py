@@ -12,7 +12,7 @@ from torch.nn import functional as fn
 
 from ..kernels.limits import FURTHEST, LENGTHS
 from .leaders import error, halves
-from .mixer import check_mask, check_whole, reads_without_sync
+from .mixer import check_mask, reads_without_sync
 
 # B batch, L tokens, H heads, D key size, C value size, Q queries
 
@@ -174,7 +174,6 @@ def hard_keep(scores: Tensor, budget: int, *, mask: Tensor | None = None) -> Ten
     >>> hard_keep(torch.tensor([0.1, 0.9, 0.5, 0.9]).reshape(1, 4, 1), budget=2).flatten()
     tensor([False,  True, False,  True])
     """
-    check_whole(budget=budget)
     if budget < 0:
         raise ValueError(f"budget must be 0 tokens or more, got {budget}")
     if not scores.is_floating_point():

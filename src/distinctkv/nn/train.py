@@ -262,8 +262,7 @@ def train(
     def run() -> Iterator[Step]:
         model.train()
         done, last = 0, None
-        for number, batch in zip(range(steps), batches, strict=False):
-            tokens, targets = _pair(batch)
+        for number, (tokens, targets) in zip(range(steps), batches, strict=False):
             if ramp is not None:
                 set_tau(model, ramp(number / steps))
             if anneal is not None:
@@ -367,16 +366,6 @@ def sweep(
         for layer, tau in zip(layers, before, strict=True):
             layer.tau.fill_(tau)
     return rows
-
-
-def _pair(batch: object) -> tuple[Tensor, Tensor]:
-    """A batch, if it is one; a tensor of two rows would pass for a pair."""
-    match batch:
-        case [Tensor() as tokens, Tensor() as targets]:
-            return tokens, targets
-    parts = batch if isinstance(batch, tuple | list) else [batch]
-    seen = ", ".join(type(part).__name__ for part in parts)
-    raise TypeError(f"a batch is (tokens, targets), two tensors (B, L), got {seen}")
 
 
 def _check_targets(tokens: Tensor, targets: Tensor) -> None:
