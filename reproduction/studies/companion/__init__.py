@@ -1,1 +1,419 @@
-"""A language model with the cache on real text: what the paper leaves open."""
+"""Not in the paper, which leaves it open: a language model with the cache on a real corpus.
+
+Models of 8 blocks and 13 million weights are trained on 74 MB of novels, byte by byte. All blocks
+are Mamba-2, or two of them hold attention to every token, to a window, or to slots. The models were
+trained on a graphics card; their result files are in ``results/`` and are read here. A full run
+trains them again where there is a graphics card and the corpus; every run trains toy models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+from ...result import Measure, Result, Role, Row, Series, Setting
+from .. import Progress
+from ..findings import paragraphs
+from ..runner import FULL, Scale, device, finish, silent
+
+TITLE = "A language model on novels, with the cache in two of its blocks"
+QUESTION = (
+    "A state-space model forgets what it read long ago, and attention keeps everything. How much "
+    "of what attention adds is kept by slots for distinct keys, in how many bytes?"
+)
+HEADINGS = {
+    "models": "Trained models: bits per byte of held-out novels",
+    "reads": "One trained full attention under other reads, nothing trained again: the part of "
+    "attention's lead over Mamba-2 that is kept",
+    "tuned": "The same after 150 more steps of training with that read",
+    "needles": "Planted strings found at the end of a text, by its length; trained on 4,096 bytes",
+    "growth": "Slots of a head after so many tokens, and the power of the tokens with which they "
+    "grow over the last three doublings",
+    "decode": "One decoded token of 64 sequences: both attention layers, without projections",
+    "toy": "Toy models, trained now: they show that everything runs, and no more",
+}
+SHIPPED = Path(__file__).with_name("results")
+TOYS = ("mamba2", "full", "reads", "tune+cache")
+SLICES = {
+    "bits per byte": "all",
+    "repeated 8-grams, far": "8-gram far",
+    "rare 8-grams": "rare 8-gram",
+    "rare 8-grams, far": "rare 8-gram far",
+    "rare 16-grams, far": "rare 16-gram far",
+}
+PARTS = {
+    "overall": "all",
+    "far 8-grams": "8-gram far",
+    "rare 8-grams": "rare 8-gram",
+    "rare, far": "rare 8-gram far",
+}
+LABELS = {
+    "mamba2": "Mamba-2",
+    "full": "Mamba-2 + full attention",
+    "window": "Mamba-2 + window of 512",
+    "full-no-convolution": "Mamba-2 + full attention, no convolution on q, k, v",
+    "full-scale-10": "Mamba-2 + full attention, scale from 10",
+    "full-lag-1": "Mamba-2 + full attention, keys start as the token before",
+    "delta": "Gated DeltaNet",
+    "delta-full": "Gated DeltaNet + full attention",
+}
+Found = Mapping[str, Mapping[int, Any]]  # what a task left, by task and seed
+
+
+def settings(scale: Scale) -> Mapping[str, Setting]:
+    """Every number that decides the result, the seeds apart."""
+    return {
+        "scale": scale.name,
+        "shipped": digest(SHIPPED),
+        "trained_again": trains(scale),
+        "device": device(),
+        "seeds_used": 2,
+    }
+
+
+def trains(scale: Scale) -> bool:
+    """Whether a run trains the models and does not read the shipped files."""
+    from ...data.download import folders
+    from .corpus import NOVELS
+
+    there = any((folder / NOVELS).is_file() for folder in folders())
+    return scale.part == 1 and device() == "cuda" and there
+
+
+def digest(folder: Path) -> str:
+    """A short digest of the result files in a folder."""
+    total = hashlib.sha256()
+    for path in sorted(folder.glob("*.json")):
+        total.update(path.name.encode() + path.read_bytes())
+    return total.hexdigest()[:12]
+
+
+def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
+    """Read what the trained models have left, and train the toy models."""
+    started, done = perf_counter(), count(1)
+    used = tuple(seeds)[:2]
+    total = len(used) * len(TOYS)
+    with TemporaryDirectory() as folder:
+        toys = train_toys(Path(folder), used, lambda: progress(next(done), total))
+    if trains(scale):
+        from .tasks import run_all
+
+        found = read(run_all(len(used)))
+    else:
+        found = read(SHIPPED)
+    rows = [*rows_of(found), *toy_rows(toys)]
+    result = Result(
+        study="companion",
+        title=TITLE,
+        question=QUESTION,
+        findings=paragraphs("companion", rows),
+        rows=tuple(rows),
+        settings=settings(scale),
+        seeds=used,
+        series=tuple(series_of(rows)),
+        headings=HEADINGS,
+    )
+    return finish(result, perf_counter() - started)
+
+
+def train_toys(folder: Path, seeds: Sequence[int], tick: Callable[[], None]) -> Found:
+    """Run the tasks at toy size on the processor."""
+    from .tasks import run as run_task
+    from .tasks import toy_setting
+
+    setting = toy_setting(folder)
+    for seed in seeds:
+        for task in TOYS:
+            run_task(setting, task, seed)
+            tick()
+    return read(folder)
+
+
+def read(folder: Path) -> Found:
+    """The result files in a folder, by task and seed."""
+    found: dict[str, dict[int, Any]] = {}
+    for path in sorted(folder.glob("*.json")):
+        one = json.loads(path.read_text(encoding="utf-8"))
+        found.setdefault(one["task"], {})[one["seed"]] = one
+    return found
+
+
+# Rows
+
+
+def rows_of(found: Found) -> list[Row]:
+    """All tables of the trained models."""
+    tables = (model_rows, read_rows, tuned_rows, needle_rows, growth_rows, decode_rows)
+    return [row for table in tables for row in table(found)]
+
+
+def measure(numbers: Iterable[float]) -> Measure:
+    """Mean and spread over seeds; of one seed, the number.
+
+    >>> measure([2.0])
+    Measure(mean=2.0, sd=0.0, n=1)
+    """
+    each = list(numbers)
+    return Measure.of(each) if len(each) > 1 else Measure(each[0], 0.0, 1)
+
+
+def over_seeds(each: Sequence[Mapping[str, float]]) -> dict[str, Measure]:
+    """Measures of what every seed has."""
+    names = [name for name in each[0] if all(name in one for one in each)]
+    return {name: measure(one[name] for one in each) for name in names}
+
+
+def said(n: int) -> str:
+    """How many seeds there are."""
+    return f"{n} seed{'s' * (n != 1)}"
+
+
+def model_rows(found: Found, table: str = "models") -> list[Row]:
+    """Bits per byte of each trained model."""
+    rows = []
+    for name, label in LABELS.items():
+        if runs := found.get(name):
+            numbers = [
+                {
+                    **{
+                        shown: one["bits"][part]
+                        for shown, part in SLICES.items()
+                        if part in one["bits"]
+                    },
+                    "foreign text": one["foreign"]["all"],
+                    "parameters": float(one["parameters"]),
+                }
+                for one in runs.values()
+            ]
+            steps = next(iter(runs.values()))["schedule"]["steps"]
+            setting = f"{steps} steps, {said(len(runs))}"
+            rows.append(Row(name, label, over_seeds(numbers), setting, "added", table=table))
+    return rows
+
+
+def lead_kept(
+    bits: Mapping[str, float], top: Mapping[str, float], gap: Mapping[str, float]
+) -> dict[str, float]:
+    """The part of a lead ``gap`` that is left where ``bits`` are more than ``top``, by slice."""
+    return {
+        shown: 1 - (bits[part] - top[part]) / gap[part]
+        for shown, part in PARTS.items()
+        if part in gap and gap[part] > 0
+    }
+
+
+def gaps(found: Found, seed: int) -> dict[str, float] | None:
+    """What full attention has over Mamba-2 of the same seed, in bits."""
+    low, reads = found.get("mamba2", {}).get(seed), found.get("reads", {}).get(seed)
+    if low is None or reads is None:
+        return None
+    top = reads["rows"][0]["bits"]
+    return {part: low["bits"][part] - top[part] for part in PARTS.values() if part in top}
+
+
+def read_rows(found: Found, table: str = "reads") -> list[Row]:
+    """Every read of the full checkpoints: bytes, and the part of the lead that is kept."""
+    numbers: dict[str, list[dict[str, float]]] = {}
+    for seed, one in found.get("reads", {}).items():
+        gap = gaps(found, seed)
+        if gap is None:
+            continue
+        top = one["rows"][0]["bits"]
+        for row in one["rows"]:
+            kept = {"bytes": row["kept"], **lead_kept(row["bits"], top, gap)}
+            numbers.setdefault(row["read"], []).append(
+                {**kept, "bits per byte": row["bits"]["all"]}
+            )
+    return [
+        Row(slug(name), name, over_seeds(each), said(len(each)), role_of(name), table=table)
+        for name, each in numbers.items()
+    ]
+
+
+def slug(name: str) -> str:
+    """A name for a row.
+
+    >>> slug("window 256, cache tau=0.5")
+    'window_256_cache_tau_0_5'
+    """
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def role_of(name: str) -> Role:
+    """Whether a read is the cache."""
+    return "cache" if "cache" in name or name in ("both", "gate") else "added"
+
+
+def tuned_rows(found: Found) -> list[Row]:
+    """Reads after a short training with them; the lead is counted from the tuned full attention."""
+    numbers: dict[str, list[dict[str, float]]] = {}
+    for task, runs in found.items():
+        if not task.startswith("tune+"):
+            continue
+        tuned = task.partition("+")[2]
+        for seed, one in runs.items():
+            gap, control = gaps(found, seed), found.get("tune+full", {}).get(seed)
+            if gap is None or control is None:
+                continue
+            top = control["rows"][0]["bits"]
+            for row in one.get("rows", [{**one, "read": tuned}]):
+                name = f"{tuned}, read as {row['read']}"
+                kept = {"bytes": row["kept"], **lead_kept(row["bits"], top, gap)}
+                numbers.setdefault(name, []).append({**kept, "bits per byte": row["bits"]["all"]})
+    return [
+        Row(
+            slug(name),
+            f"tuned as {name}",
+            over_seeds(each),
+            said(len(each)),
+            role_of(name),
+            table="tuned",
+        )
+        for name, each in numbers.items()
+    ]
+
+
+def needle_rows(found: Found) -> list[Row]:
+    """Answers found, by task and length."""
+    numbers: dict[tuple[str, str], dict[int, dict[str, list[float]]]] = {}
+    for seed, one in found.get("needles", {}).items():
+        for row in one["needles"]:
+            name = f"{row['length'] // 1024}k"
+            columns = numbers.setdefault((row["task"], row["read"]), {}).setdefault(seed, {})
+            columns.setdefault(name, []).append(row["found"])
+    return [
+        Row(
+            slug(f"{task} {read}"),
+            f"{task}: {read}",
+            over_seeds([{n: sum(v) / len(v) for n, v in one.items()} for one in each.values()]),
+            said(len(each)),
+            role_of(read),
+            table="needles",
+        )
+        for (task, read), each in numbers.items()
+    ]
+
+
+def growth_rows(found: Found) -> list[Row]:
+    """Slots by tokens, and the exponent."""
+    numbers: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for one in found.get("growth", {}).values():
+        for tau, lines in one["growth"].items():
+            for layer in [name for name in lines if name.startswith("layer")]:
+                slots = dict(zip(lines["tokens"], lines[layer], strict=True))
+                columns = {f"{int(t)} tokens": n for t, n in slots.items() if t >= 1024}
+                columns["exponent"] = lines[f"exponent, {layer}"][0]
+                numbers.setdefault((tau, layer), []).append(columns)
+    return [
+        Row(
+            slug(f"tau {tau} {layer}"),
+            f"tau {tau}, attention {'second' if layer.endswith('1') else 'first'}",
+            over_seeds(each),
+            said(len(each)),
+            "cache",
+            table="growth",
+        )
+        for (tau, layer), each in numbers.items()
+    ]
+
+
+def decode_rows(found: Found) -> list[Row]:
+    """Milliseconds and bytes of the memory, both layers together."""
+    numbers: dict[tuple[str, float], list[dict[str, float]]] = {}
+    for one in found.get("times", {}).values():
+        for length in sorted({row["length"] for row in one["decode"]}):
+            parts = [row for row in one["decode"] if row["length"] == length]
+            sums = {
+                read: {
+                    "milliseconds": 1000 * sum(r["seconds"] for r in parts if r["read"] == read),
+                    "gigabytes": sum(r["bytes"] for r in parts if r["read"] == read) / 1e9,
+                }
+                for read in ("full", "cache")
+            }
+            for read, columns in sums.items():
+                speed = sums["full"]["milliseconds"] / columns["milliseconds"]
+                numbers.setdefault((read, length), []).append({**columns, "times as fast": speed})
+    return [
+        Row(
+            f"{read}_{int(length) // 1024}k",
+            f"{'slots' if read == 'cache' else 'full attention'}, {int(length) // 1024}k tokens",
+            over_seeds(each),
+            said(len(each)),
+            "cache" if read == "cache" else "added",
+            table="decode",
+        )
+        for (read, length), each in numbers.items()
+    ]
+
+
+def toy_rows(toys: Found) -> list[Row]:
+    """Bits per byte of the toy models, and of one of them read by slots."""
+    rows = [
+        Row(
+            f"toy_{name}",
+            f"Toy: {LABELS[name]}",
+            {"bits per byte": bits(toys[name])},
+            "20 steps",
+            "added",
+            table="toy",
+        )
+        for name in ("mamba2", "full")
+    ]
+    reads = [{row["read"]: row for row in one["rows"]} for one in toys["reads"].values()]
+    cached = measure(one["cache tau=0.4"]["bits"]["all"] for one in reads)
+    return [
+        *rows,
+        Row(
+            "toy_cache",
+            "Toy: slots, tau .4",
+            {"bits per byte": cached},
+            "not trained again",
+            "cache",
+            table="toy",
+        ),
+    ]
+
+
+def bits(runs: Mapping[int, Any]) -> Measure:
+    """Bits per byte over seeds."""
+    return measure(one["bits"]["all"] for one in runs.values())
+
+
+# Series and findings
+
+
+def series_of(rows: Sequence[Row]) -> list[Series]:
+    """The part of the lead on rare 8-grams that each kind of read keeps, against its bytes."""
+    kinds = {
+        "cache": "cache_tau", "both": "window_256_cache", "window": "window", "random": "random",
+        "stride": "stride", "kvm": "kvm", "ovq": "ovq",
+    }  # fmt: skip
+    found = []
+    for name, start in kinds.items():
+        chosen = [
+            row.measures
+            for row in rows
+            if row.table == "reads"
+            and row.name.startswith(start)
+            and (name != "window" or "cache" not in row.name)
+        ]
+        chosen = sorted(
+            (one for one in chosen if "rare 8-grams" in one), key=lambda one: one["bytes"].mean
+        )
+        if chosen:
+            lead = [one["rare 8-grams"] for one in chosen]
+            found.append(
+                Series(
+                    f"{name}.rare", name,
+                    tuple(one["bytes"].mean for one in chosen),
+                    tuple(one.mean for one in lead), tuple(one.sd for one in lead),
+                )
+            )  # fmt: skip
+    return found

@@ -13,11 +13,8 @@ from traceback import format_exc
 import torch
 
 from . import corpus
-from .models import TOY
-from .tasks import TASKS, TRAIN, TUNE, Setting, brief, run
-from .train import Schedule, group
-
-TOY_TRAIN = Schedule(steps=20, rate=2e-3, batch=4, length=128, warm=5, every=10, save_every=10)
+from .tasks import TASKS, TRAIN, TUNE, Setting, brief, run, toy_setting
+from .train import group
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -63,20 +60,18 @@ def _run(given: argparse.Namespace, ranks: tuple[int, int], started: float) -> N
     def stop() -> bool:
         return bool(perf_counter() - started > given.seconds)
 
-    toy = given.corpus == "toy"
-    loaded = corpus.toy() if toy else corpus.Corpus.load(Path(given.corpus))
-    loaded = loaded.first(given.segments)
-    setting = Setting(
-        loaded, given.folder, train=replace(TRAIN, steps=given.steps),
-        tune=replace(TUNE, steps=given.tune_steps), device=device, compiled=device == "cuda",
-        ranks=ranks, texts=given.texts, say=say, stop=stop,
-    )  # fmt: skip
-    if toy:
-        toy_tune = replace(TOY_TRAIN, steps=min(10, given.tune_steps))
-        toy_train = replace(TOY_TRAIN, steps=min(TOY_TRAIN.steps, given.steps))
-        setting = replace(
-            setting, size=TOY, train=toy_train, tune=toy_tune, lengths=(1024, 2048), texts=2
-        )
+    if given.corpus == "toy":
+        setting = toy_setting(given.folder)
+        few = replace(setting.train, steps=min(setting.train.steps, given.steps))
+        setting = replace(setting, train=few)
+    else:
+        setting = Setting(
+            corpus.Corpus.load(Path(given.corpus)).first(given.segments), given.folder,
+            train=replace(TRAIN, steps=given.steps), tune=replace(TUNE, steps=given.tune_steps),
+            texts=given.texts, compiled=device == "cuda",
+        )  # fmt: skip
+    setting = replace(setting, device=device, ranks=ranks, say=say, stop=stop)
+    loaded = setting.corpus
     say(f"ready: {device}, {len(loaded.train)} bytes to train on")
     for task in given.tasks:
         if stop():

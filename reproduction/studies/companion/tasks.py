@@ -29,13 +29,16 @@ from distinctkv.nn import (
 from distinctkv.nn.attention import Attention
 from distinctkv.nn.baselines import KVMAttention, OVQAttention
 
+from ...data.download import cache as cache_folder
 from . import measures, models
-from .corpus import Corpus
-from .models import BASE, Replace, Size, build, cache, gated, scheduled, swap, swapped, window
+from .corpus import Corpus, read_novels, toy
+from .models import BASE, TOY, Replace, Size, build, cache, gated, scheduled, swap, swapped, window
 from .train import Line, Schedule, compile_blocks, train
 
 TRAIN = Schedule(steps=1344, rate=2e-3)
 TUNE = Schedule(steps=150, rate=3e-4, warm=10, hold=0.0)
+
+TOY_TRAIN = Schedule(steps=20, rate=2e-3, batch=4, length=128, warm=5, every=10, save_every=10)
 
 TRAINED = {name.replace(", ", "-").replace(" ", "-"): name for name in models.BUILD}
 TAUS = (0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6)
@@ -144,6 +147,28 @@ def keep(setting: Setting, task: str, seed: int, model: HybridLM) -> None:
     """Write the weights in 16 bits."""
     if setting.ranks[0] == 0:
         checkpoint.save(deepcopy(model).bfloat16(), setting.path(task, seed, "safetensors"))
+
+
+def toy_setting(folder: Path) -> Setting:
+    """Toy models on drawn words, on the processor: seconds, and numbers that mean nothing."""
+    return Setting(
+        toy(), folder, TOY, TOY_TRAIN, replace(TOY_TRAIN, steps=10),
+        lengths=(1024, 2048), texts=2, say=lambda text: None,
+    )  # fmt: skip
+
+
+def run_all(n_seeds: int) -> Path:
+    """Train and measure everything on this graphics card; goes on where it was stopped."""
+    folder = cache_folder() / "companion"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "corpus.npz"
+    if not path.exists():
+        read_novels().save(path)
+    setting = Setting(Corpus.load(path), folder, device="cuda", compiled=True)
+    for seed in range(n_seeds):
+        for task in PLAN:
+            run(setting, task, seed)
+    return folder
 
 
 # Training
@@ -411,6 +436,11 @@ def profiled(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
     return {"profile": rows}
 
 
+# What a full run runs for each seed, in this order.
+PLAN = (
+    "mamba2", "full", "reads", "tune+full", "tune+cache", "tune+both", "tune+window", "tune+gate",
+    "window", "needles", "growth", "times", "delta", "full-no-convolution", "full-scale-10",
+)  # fmt: skip
 TASKS: Mapping[str, Callable[[Setting, str, int], dict[str, Any] | None]] = {
     **dict.fromkeys(TRAINED, from_scratch),
     "tune": tuned,

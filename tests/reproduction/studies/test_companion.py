@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from distinctkv.nn.functional import allocate, unit
 from reproduction.studies.companion import corpus, measures, models, tasks, train
-from reproduction.studies.companion.__main__ import TOY_TRAIN, main
+from reproduction.studies.companion.__main__ import main
+from reproduction.studies.companion.tasks import TOY_TRAIN
 
 
 @pytest.fixture(scope="module")
