@@ -1,17 +1,18 @@
 """The cache for language models on a GPU: what compressing costs, decoding, and memory.
 
 Run ``python -m benchmarks.gpu_llm --model FOLDER`` (120 seconds on an H200), FOLDER holding
-SmolLM2-135M-Instruct; ``--tiny`` tries every part on the CPU with a toy. Contexts are lines of logs
-that repeat, drawn from seeds. In a batch that is decoded one compressed context is repeated: each
-stream has its own copy in memory, so that reading and absorbing cost what they would for different
-texts. `pruned` is a DynamicCache of evenly chosen tokens, as many for each head: what a press of
-kvpress leaves in memory, whichever tokens it chooses. Nothing is compiled; steps are captured in a
-graph where a row says so. Without, launching is what counts at small batches, and `device ms`
-leaves it out. Tokens a second include the absorbing of 64 tokens into slots, which is once, and the
-graph that is then made anew; kernels were built before, as the first absorbing on a machine has to.
-`threshold` holds a threshold, `kept` a share; both begin with the same slots. Each part has a share
-of the seconds, and what it does not need is left to the next; while decoding, the rows that are
-compared, full and ours at a quarter, come first for each batch and may go beyond the share.
+SmolLM2-135M-Instruct; ``--shapes 135M`` or ``8B`` times random weights instead, which decode as
+fast; ``--tiny`` tries every part on the CPU with a toy. Contexts are lines of logs that repeat,
+drawn from seeds. In a batch that is decoded one compressed context is repeated: each stream has its
+own copy in memory, so that reading and merging cost what they would for different texts. `pruned`
+is a DynamicCache of evenly chosen tokens, as many for each head: what a press of kvpress leaves in
+memory, whichever tokens it chooses. Nothing is compiled; steps are captured in a graph where a row
+says so. Without, launching is what counts at small batches, and `device ms` leaves it out. Tokens a
+second include the merging of 64 tokens into slots, which is once; kernels were built before, as the
+first merging on a machine has to. `threshold` holds a threshold, `kept` a share; both begin with
+the same slots. Each part has a share of the seconds, and what it does not need is left to the next;
+while decoding, the rows that are compared, full and ours at a quarter, come first for each batch
+and may go beyond the share.
 """
 
 from __future__ import annotations
@@ -30,17 +31,14 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache
 
 from distinctkv.hf import FAST, DistinctCache, calibrate, distinct_cache
 
 from .common import OUT, verdict
 from .gpu_llm_decode import Decoding
-from .gpu_llm_kit import SMALL, Bench, Row
+from .gpu_llm_kit import SHAPES, Bench, Row, random_weights
 
-LARGE = {"vocab_size": 4096, "hidden_size": 4096, "intermediate_size": 14336,
-         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-         "max_position_embeddings": 65536, "rope_theta": 500000.0}  # fmt: skip
 SHOWN = 12  # kernels
 STAGES = {
     "receive": "cache.attention_received",
@@ -168,14 +166,8 @@ def _timed(
 
 def eight(bench: Bench) -> list[Row]:
     """The same in the shapes of a model of 8B, all layers, with random weights."""
-    torch.manual_seed(0)
-    with torch.device(bench.device):
-        kind, large = torch.get_default_dtype(), SMALL if bench.tiny else LARGE
-        torch.set_default_dtype(torch.float32 if bench.tiny else torch.bfloat16)
-        try:
-            model = LlamaForCausalLM(LlamaConfig(**large)).eval()
-        finally:
-            torch.set_default_dtype(kind)
+    shapes = "" if bench.tiny else "8B"
+    model, large = random_weights(shapes), SHAPES[shapes]
     rng = np.random.default_rng(0)
     lines = rng.integers(3, large["vocab_size"], (256, 16))
     drawn = lines[rng.integers(0, 256, bench.long // 16 + 1)].ravel()[: bench.long]
@@ -229,12 +221,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--model", type=Path, help="folder of SmolLM2-135M-Instruct")
+    which.add_argument("--shapes", choices=[*SHAPES][1:], help="random weights of these shapes")
     which.add_argument("--tiny", action="store_true", help="a toy on the CPU")
+    parser.add_argument("--tokens", type=int, default=8064, help="of a context")
     parser.add_argument("--seconds", type=float, default=120, help="shared by the parts")
     parser.add_argument("--only", nargs="+", default=("",), help="parts, by how they begin")
     parser.add_argument("--batches", nargs="+", type=int, help="to decode; the first is judged")
     told = parser.parse_args()
-    bench = Bench(told.model, told.seconds)
+    bench = Bench(told.model, told.seconds, told.shapes or "", told.tokens)
     bench.batches = tuple(told.batches or bench.batches)
     print(f"ready after {time.perf_counter() - bench.began:.0f} s", flush=True)
     decoding = Decoding(bench)

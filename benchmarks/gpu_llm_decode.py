@@ -141,10 +141,9 @@ class Decoding:
         return cache
 
     def warm(self, cache: Any) -> None:  # noqa: ANN401
-        """Absorb as many tokens as while decoding, in a copy: kernels are built once."""
+        """Decode until tokens merge, in a copy: kernels are built once."""
         if isinstance(cache, DistinctCache):
-            ids = torch.full((1, self.bench.steps), 5, device=self.bench.device)
-            self.bench.forward(ids, copy.deepcopy(cache))
+            self.steps_of(copy.deepcopy(cache), 1, 0, self.bench.steps + self.bench.warm)
 
     def dynamic(self, part: int) -> DynamicCache:
         """All tokens."""
@@ -227,7 +226,7 @@ class Decoding:
                 torch.cuda.empty_cache()
 
     def decode(self, name: str, B: int) -> Row:
-        """One cache, one batch: as many tokens as wait to be absorbed, and then the absorbing."""
+        """One cache, one batch: as many tokens as wait to be merged, and then the merging."""
         cache = self.make(name, B)
         self.steps_of(cache, B, 0, self.bench.warm)
         if not self.bench.tiny:
@@ -245,7 +244,7 @@ class Decoding:
         held = cache.nbytes if isinstance(cache, DistinctCache) else _bytes(cache)
         reading = self.reading(cache, B)
         return {"batch": B, "cache": name, "tokens/s": B * self.bench.steps / taken,
-                "ms a token": 1e3 * each, "absorbing ms": 1e3 * (times[1] - last * each),
+                "ms a token": 1e3 * each, "merging ms": 1e3 * (times[1] - last * each),
                 "peak GB": peak / GB, "held GB": held / GB, "us a read": 1e6 * reading,
                 "device ms": self.busy(cache, B)}  # fmt: skip
 

@@ -26,21 +26,45 @@ Row = dict[str, Any]
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
          "num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.3,
          "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}  # fmt: skip
+SHAPES: dict[str, Row] = {
+    "": SMALL,
+    "135M": {"vocab_size": 49152, "hidden_size": 576, "intermediate_size": 1536,
+             "num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3,
+             "max_position_embeddings": 65536, "rope_theta": 100000.0},
+    "8B": {"vocab_size": 4096, "hidden_size": 4096, "intermediate_size": 14336,
+           "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+           "max_position_embeddings": 65536, "rope_theta": 500000.0},
+}  # fmt: skip
+
+
+def random_weights(shapes: str) -> Any:  # noqa: ANN401
+    """A Llama of these shapes: in bfloat16 on the GPU, or the toy on the CPU."""
+    torch.manual_seed(0)
+    kind = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16 if shapes else torch.float32)
+    try:
+        with torch.device("cuda" if shapes else "cpu"):
+            return LlamaForCausalLM(LlamaConfig(**SHAPES[shapes])).eval()
+    finally:
+        torch.set_default_dtype(kind)
 
 
 class Bench:
     """A model, the sizes to try, and what was found."""
 
-    def __init__(self, folder: Path | None, seconds: float) -> None:
+    def __init__(
+        self, folder: Path | None, seconds: float, shapes: str = "", tokens: int = 8064
+    ) -> None:
         self.began, self.seconds = time.perf_counter(), seconds
         self.until = seconds  # where the share of the part that runs ends
-        self.tiny = folder is None
+        self.tiny = folder is None and not shapes
         self.device = "cpu" if self.tiny else "cuda"
-        if folder is None:
-            self.model, self.tokenizer = LlamaForCausalLM(LlamaConfig(**SMALL)).eval(), None
-        else:
+        self.tokenizer = None
+        if folder is not None:
             self.model, self.tokenizer = load(folder, "cuda", "bfloat16")
-        self.T, self.long = (160, 200) if self.tiny else (8064, 32768)
+        else:
+            self.model = random_weights(shapes)
+        self.T, self.long = (160, 200) if self.tiny else (tokens, 32768)
         self.batches = (2, 1, 3) if self.tiny else (128, 32, 1, 512, 1024)  # the first is judged
         self.wide = 2 if self.tiny else 16
         self.warm, self.steps = (2, 18) if self.tiny else (4, 64)

@@ -29,12 +29,14 @@ def main():
         types = [*kind * 2, *"ww", kind, "*u8", *"pFIIIIII"]
         found[f"sum {name}"] = build(_sum, types, sizes, {"num_warps": 4})[0]
         types = [*kind * 2, "*u8", *"pqpFFIIIIII"]
+        sizes["T"] = 2 * T if kind == "b" and D <= 128 else T
         found[f"collect {name}"] = build(_collect, types, sizes, {"num_warps": 4})[0]
     found["unite"] = build(_unite, "pI", {"P": 8, "T": 128}, {"num_warps": 4})[0]
     rows, columns, warps = NARROW
     sizes = {"G": 3, "P": 1, "D": 64, "W": 64, "M": rows, "T": columns, "STAGES": 3}
     for kernel, types in ((_sum, [*"bbwwb", "*u8", *"pFIIIIII"]),
                           (_collect, [*"bb", "*u8", *"pqpFFIIIIII"])):  # fmt: skip
+        sizes["T"] = columns if kernel is _sum else 2 * columns
         found[f"{kernel.__name__} narrow"] = build(kernel, types, sizes, {"num_warps": warps})[0]
     for W in (128, 256):
         for kernel, types, most in (

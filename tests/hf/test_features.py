@@ -1,15 +1,12 @@
 """The kernels that route tokens on CUDA: interpreted on the CPU, compiled for a GPU, run on one."""
 
-import json
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 
 from distinctkv.hf import merge
+from tests.kernels.conftest import call
 
 needs_triton = pytest.mark.skipif(
     find_spec("triton") is None, reason="Triton is not installed: pip install 'distinctkv[gpu]'"
@@ -17,12 +14,9 @@ needs_triton = pytest.mark.skipif(
 
 
 @pytest.mark.slow
-@needs_triton
 def test_interpreted_kernels_do_as_torch_does(seed):
-    command = [sys.executable, "-m", "tests.hf.interpret_kernels", str(seed)]
-    root = Path(__file__).parents[2]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root).stdout
-    poured, featured, routed, turned, gathered = json.loads(out)
+    found = call("tests.hf.interpret_kernels", str(seed))
+    poured, featured, routed, turned, gathered = found
     assert max(map(max, poured)) < 1e-5
     assert featured == [[0] * 11] * 3
     assert routed == [[0] * 6] * 10

@@ -12,24 +12,25 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
-def run():
+def call(module, *words):
     """What a module prints as JSON, in a process of its own."""
     if find_spec("triton") is None:
         pytest.skip("Triton is not installed: pip install 'distinctkv[gpu]'")
+    paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    done = subprocess.run(
+        [sys.executable, "-m", module, *words],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
 
-    def call(module, *words):
-        paths = [str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-        done = subprocess.run(
-            [sys.executable, "-m", module, *words],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout.splitlines()[-1])
 
+@pytest.fixture(scope="session")
+def run():
+    """`call`."""
     return call
 
 

@@ -287,14 +287,14 @@ def received(
     keys, text = keys.contiguous(), real.contiguous().view(torch.uint8)
     M, T, warps = _tile(D * query.element_size())
     M = min(max(triton.next_power_of_2(n_rows), 16), M)
-    blocks, tiles = triton.cdiv(n_rows, M), triton.cdiv(R, T)
+    blocks = triton.cdiv(n_rows, M)
     told = (scaling * log2(e), H, L, R, *query.stride()[:3])
     words = {"G": G, "D": D, "W": _width(D), "M": M, "T": T}
     words |= {"STAGES": 3 if query.element_size() == 2 else 2, "num_warps": warps}
     unit = log2(e)
     if logs is None:
         unit = 1.0
-        P = _parts(N * blocks, triton.cdiv(len(slots), N * T) + tiles, query.device)
+        P = _parts(N * blocks, triton.cdiv(len(slots), N * T) + triton.cdiv(R, T), query.device)
         logs = query.new_empty(P, N, n_rows, dtype=torch.float32)
         _sum[(P, N, blocks)](
             query, slots.keys, slots.counts, slots.spans(), keys, text, logs,
@@ -305,6 +305,9 @@ def received(
             _unite[(triton.cdiv(size, 128),)](logs, size, P=P, T=128, num_warps=4)
     else:
         logs = logs.view(N, G, L).mT.contiguous()
+    # It keeps one number of a column, and so has room for more of them.
+    words["T"] = 2 * T if query.element_size() == 2 and D <= 128 else T
+    tiles = triton.cdiv(R, words["T"])
     P = _parts(N * tiles, blocks, query.device)
     got = query.new_empty(P, N, R, dtype=torch.float32)
     _collect[(P, N, tiles)](
