@@ -60,7 +60,7 @@ LABELS = {
     "window": "Mamba-2 + window of 512",
     "full-no-convolution": "Mamba-2 + full attention, no convolution on q, k, v",
     "full-scale-10": "Mamba-2 + full attention, scale from 10",
-    "full-lag-1": "Mamba-2 + full attention, keys start as the token before",
+    "full-lag-0": "Mamba-2 + full attention, keys start as a mix of four tokens",
     "delta": "Gated DeltaNet",
     "delta-full": "Gated DeltaNet + full attention",
 }
