@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as fn
 
-from distinctkv.nn import DistinctAttention, HybridBlock, HybridLM, SlidingWindowAttention
+from distinctkv.nn import (
+    DistinctAttention,
+    FullAttention,
+    HybridBlock,
+    HybridLM,
+    SlidingWindowAttention,
+)
 from distinctkv.nn.attention import Attention
 from distinctkv.nn.functional import SlotState, allocate, step, write
 from distinctkv.nn.mixer import rms_norm
@@ -72,15 +78,28 @@ def bits(model: HybridLM, corpus: Corpus, name: str = "held out") -> dict[str, f
 
 
 def slot_counts(model: HybridLM) -> list[list[float]]:
-    """Slots of each head, layer by layer, at the ends of the sequences measured; windows count."""
+    """Slots of each head, layer by layer, at the ends of the sequences measured."""
     counts = []
     for mixer in model.mixers:
         if isinstance(mixer, CacheUnderStudy) and mixer.counts:
-            slots = torch.cat(mixer.counts).float().mean(0) + mixer.reading.window
+            slots = torch.cat(mixer.counts).float().mean(0)
             counts.append([round(one, 1) for one in slots.tolist()])
-        elif isinstance(mixer, SlidingWindowAttention):
-            counts.append([float(mixer.window)] * mixer.project.heads.count)
     return counts
+
+
+def kept(model: HybridLM, n_tokens: int) -> float:
+    """The part of the bytes of a full attention's keys and values: slots last measured, windows."""
+    parts = []
+    for mixer in model.mixers:
+        if isinstance(mixer, CacheUnderStudy) and mixer.counts:
+            n_slots = float(torch.cat(mixer.counts).float().mean())
+            slots = kept_bytes(n_slots, n_tokens, mixer.project.heads.size)
+            parts.append(slots + mixer.reading.window / n_tokens)
+        elif isinstance(mixer, SlidingWindowAttention):
+            parts.append(min(1.0, mixer.window / n_tokens))
+        elif isinstance(mixer, FullAttention):
+            parts.append(1.0)
+    return sum(parts) / max(1, len(parts))
 
 
 def caches(model: HybridLM) -> list[DistinctAttention]:

@@ -373,15 +373,10 @@ def measured(model: HybridLM, setting: Setting, name: str, choice: Choice) -> di
     with swapped(model, choice or (lambda full: full)) as mixers:
         found = {"read": name, "bits": measures.bits(model, setting.corpus)}
         slots = measures.slot_counts(model)
+        part = measures.kept(model, setting.tokens)
         taus = [float(mixer.tau) for mixer in mixers if isinstance(mixer, DistinctAttention)]
     about = {"tau": taus[0]} if taus else {}
-    return {**found, **about, "slots": slots, "kept": kept(slots, setting) if slots else 1.0}
-
-
-def kept(slots: list[list[float]], setting: Setting) -> float:
-    """The part of the bytes of a full attention's keys and values."""
-    flat = [one for layer in slots for one in layer]
-    return measures.kept_bytes(sum(flat) / len(flat), setting.tokens, setting.size.head)
+    return {**found, **about, "slots": slots, "kept": part}
 
 
 def plain_cache(tau: float, tokens: int = 0) -> Replace:
