@@ -2,7 +2,7 @@
 
 Models of 8 blocks and 13 million weights are trained on 74 MB of novels, byte by byte. All blocks
 are Mamba-2, or two of them hold attention to every token, to a window, or to slots. The models were
-trained on a graphics card; their result files are in ``results/`` and are read here. A full run
+trained on a graphics card; what they left is in ``results.json`` and is read here. A full run
 trains them again where there is a graphics card and the corpus; every run trains toy models.
 """
 
@@ -17,6 +17,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
+
+from distinctkv import snapshot
 
 from ...result import Measure, Result, Role, Row, Series, Setting
 from .. import Progress
@@ -37,10 +39,11 @@ HEADINGS = {
     "growth": "Slots of a head after so many tokens, and the power of the tokens with which they "
     "grow over the last three doublings",
     "decode": "One decoded token of 64 sequences: both attention layers, without projections",
+    "prefill": "Four texts of 16,384 bytes read at once: both attention layers, with projections",
     "toy": "Toy models, trained now: they show that everything runs, and no more",
 }
-SHIPPED = Path(__file__).with_name("results")
-TOYS = ("mamba2", "full", "reads", "tune+cache")
+SHIPPED = Path(__file__).with_name("results.json")
+TOYS = ("mamba2", "full", "tune+cache")
 SLICES = {
     "bits per byte": "all",
     "repeated 8-grams, far": "8-gram far",
@@ -54,13 +57,15 @@ PARTS = {
     "rare 8-grams": "rare 8-gram",
     "rare, far": "rare 8-gram far",
 }
+GROWN = ("10 %", "20 %", "40 %")  # what the taus of task growth keep of 4,096 tokens
+PARTS_SHOWN = {"overall": "all", "rare 8-grams": "rare"}
 LABELS = {
     "mamba2": "Mamba-2",
     "full": "Mamba-2 + full attention",
     "window": "Mamba-2 + window of 512",
     "full-no-convolution": "Mamba-2 + full attention, no convolution on q, k, v",
     "full-scale-10": "Mamba-2 + full attention, scale from 10",
-    "full-lag-1": "Mamba-2 + full attention, keys start as the token before",
+    "full-lag-0": "Mamba-2 + full attention, keys start as a mix of four tokens",
     "delta": "Gated DeltaNet",
     "delta-full": "Gated DeltaNet + full attention",
 }
@@ -71,7 +76,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
     """Every number that decides the result, the seeds apart."""
     return {
         "scale": scale.name,
-        "shipped": digest(SHIPPED),
+        "shipped": hashlib.sha256(SHIPPED.read_bytes()).hexdigest()[:12],
         "trained_again": trains(scale),
         "device": device(),
         "seeds_used": 2,
@@ -85,14 +90,6 @@ def trains(scale: Scale) -> bool:
 
     there = any((folder / NOVELS).is_file() for folder in folders())
     return scale.part == 1 and device() == "cuda" and there
-
-
-def digest(folder: Path) -> str:
-    """A short digest of the result files in a folder."""
-    total = hashlib.sha256()
-    for path in sorted(folder.glob("*.json")):
-        total.update(path.name.encode() + path.read_bytes())
-    return total.hexdigest()[:12]
 
 
 def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) -> Result:
@@ -137,12 +134,35 @@ def train_toys(folder: Path, seeds: Sequence[int], tick: Callable[[], None]) -> 
 
 
 def read(folder: Path) -> Found:
-    """The result files in a folder, by task and seed."""
+    """The results in a folder, or in the file that `collect` has made of one, by task and seed."""
     found: dict[str, dict[int, Any]] = {}
-    for path in sorted(folder.glob("*.json")):
-        one = json.loads(path.read_text(encoding="utf-8"))
+    for one in json.loads(folder.read_text("utf-8")) if folder.is_file() else in_folder(folder):
         found.setdefault(one["task"], {})[one["seed"]] = one
     return found
+
+
+def in_folder(folder: Path) -> list[Any]:
+    """The results in a folder."""
+    return [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
+
+
+def collect(folder: Path, file: Path) -> None:
+    """Write the results in a folder as one file, a line each, numbers to six digits."""
+    lines = [json.dumps(rounded(one), separators=(",", ":")) for one in in_folder(folder)]
+    snapshot.replace(file, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
+
+
+def rounded(part: Any) -> Any:  # noqa: ANN401  (JSON)
+    """The same with numbers of six digits.
+
+    >>> rounded({"bits": [1.23456789, 2]})
+    {'bits': [1.23457, 2]}
+    """
+    if isinstance(part, dict):
+        return {name: rounded(one) for name, one in part.items()}
+    if isinstance(part, list):
+        return [rounded(one) for one in part]
+    return float(f"{part:.6g}") if isinstance(part, float) else part
 
 
 # Rows
@@ -150,7 +170,10 @@ def read(folder: Path) -> Found:
 
 def rows_of(found: Found) -> list[Row]:
     """All tables of the trained models."""
-    tables = (model_rows, read_rows, tuned_rows, needle_rows, growth_rows, decode_rows)
+    tables = (
+        *(model_rows, read_rows, tuned_rows, needle_rows, growth_rows),
+        *(decode_rows, prefill_rows),
+    )
     return [row for table in tables for row in table(found)]
 
 
@@ -305,22 +328,22 @@ def growth_rows(found: Found) -> list[Row]:
     """Slots by tokens, and the exponent."""
     numbers: dict[tuple[str, str], list[dict[str, float]]] = {}
     for one in found.get("growth", {}).values():
-        for tau, lines in one["growth"].items():
+        for part, lines in zip(GROWN, one["growth"].values(), strict=True):
             for layer in [name for name in lines if name.startswith("layer")]:
                 slots = dict(zip(lines["tokens"], lines[layer], strict=True))
                 columns = {f"{int(t)} tokens": n for t, n in slots.items() if t >= 1024}
                 columns["exponent"] = lines[f"exponent, {layer}"][0]
-                numbers.setdefault((tau, layer), []).append(columns)
+                numbers.setdefault((part, layer), []).append(columns)
     return [
         Row(
-            slug(f"tau {tau} {layer}"),
-            f"tau {tau}, attention {'second' if layer.endswith('1') else 'first'}",
+            slug(f"{part} {layer}"),
+            f"tau of {part} at 4,096, {'second' if layer.endswith('1') else 'first'} attention",
             over_seeds(each),
             said(len(each)),
             "cache",
             table="growth",
         )
-        for (tau, layer), each in numbers.items()
+        for (part, layer), each in numbers.items()
     ]
 
 
@@ -353,6 +376,29 @@ def decode_rows(found: Found) -> list[Row]:
     ]
 
 
+def prefill_rows(found: Found) -> list[Row]:
+    """Milliseconds of both layers, and the most memory meanwhile."""
+    numbers: dict[str, list[dict[str, float]]] = {}
+    for one in found.get("times", {}).values():
+        for row in one["prefill"]:
+            columns = {
+                "milliseconds": 1000 * row["seconds"],
+                "peak gigabytes": row["peak bytes"] / 1e9,
+            }
+            numbers.setdefault(row["read"], []).append(columns)
+    return [
+        Row(
+            f"prefill_{read}",
+            read,
+            over_seeds(each),
+            said(len(each)),
+            role_of(read),
+            table="prefill",
+        )
+        for read, each in numbers.items()
+    ]
+
+
 def toy_rows(toys: Found) -> list[Row]:
     """Bits per byte of the toy models, and of one of them read by slots."""
     rows = [
@@ -366,19 +412,16 @@ def toy_rows(toys: Found) -> list[Row]:
         )
         for name in ("mamba2", "full")
     ]
-    reads = [{row["read"]: row for row in one["rows"]} for one in toys["reads"].values()]
-    cached = measure(one["cache tau=0.4"]["bits"]["all"] for one in reads)
-    return [
-        *rows,
-        Row(
-            "toy_cache",
-            "Toy: slots, tau .4",
-            {"bits per byte": cached},
-            "not trained again",
-            "cache",
-            table="toy",
-        ),
-    ]
+    tuned = toys["tune+cache"].values()
+    slots = Row(
+        "toy_cache",
+        "Toy: slots of 20 % of the bytes",
+        {"bits per byte": measure(one["rows"][1]["bits"]["all"] for one in tuned)},
+        "10 steps more",
+        "cache",
+        table="toy",
+    )
+    return [*rows, slots]
 
 
 def bits(runs: Mapping[int, Any]) -> Measure:
@@ -390,30 +433,17 @@ def bits(runs: Mapping[int, Any]) -> Measure:
 
 
 def series_of(rows: Sequence[Row]) -> list[Series]:
-    """The part of the lead on rare 8-grams that each kind of read keeps, against its bytes."""
-    kinds = {
-        "cache": "cache_tau", "both": "window_256_cache", "window": "window", "random": "random",
-        "stride": "stride", "kvm": "kvm", "ovq": "ovq",
-    }  # fmt: skip
+    """The part of the lead that each kind of read keeps, against its bytes."""
     found = []
-    for name, start in kinds.items():
+    for name in ("cache", "both", "window", "random", "stride", "kvm", "ovq"):
         chosen = [
-            row.measures
-            for row in rows
-            if row.table == "reads"
-            and row.name.startswith(start)
-            and (name != "window" or "cache" not in row.name)
+            row.measures for row in rows if row.table == "reads" and row.name.startswith(f"{name}_")
         ]
-        chosen = sorted(
-            (one for one in chosen if "rare 8-grams" in one), key=lambda one: one["bytes"].mean
-        )
-        if chosen:
-            lead = [one["rare 8-grams"] for one in chosen]
-            found.append(
-                Series(
-                    f"{name}.rare", name,
-                    tuple(one["bytes"].mean for one in chosen),
-                    tuple(one.mean for one in lead), tuple(one.sd for one in lead),
-                )
-            )  # fmt: skip
+        chosen = [one for one in chosen if "rare 8-grams" in one]
+        for part, short in PARTS_SHOWN.items():
+            lead = [one[part] for one in chosen]
+            if lead:
+                x = tuple(one["bytes"].mean for one in chosen)
+                y, sd = tuple(one.mean for one in lead), tuple(one.sd for one in lead)
+                found.append(Series(f"{name}.{short}", name, x, y, sd))
     return found

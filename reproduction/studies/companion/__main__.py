@@ -12,7 +12,7 @@ from traceback import format_exc
 
 import torch
 
-from . import corpus
+from . import collect, corpus
 from .tasks import TASKS, TRAIN, TUNE, Setting, brief, run, toy_setting
 from .train import group
 
@@ -35,9 +35,14 @@ def main(argv: list[str] | None = None) -> None:
     tasks.add_argument("--texts", type=int, default=8, help="with needles, of each kind")
     show = commands.add_parser("show", help="one line for each result in a folder")
     show.add_argument("folder", type=Path)
+    gather = commands.add_parser("collect", help="write the results in a folder as one file")
+    gather.add_argument("folder", type=Path)
+    gather.add_argument("path", type=Path)
     given = parser.parse_args(argv)
     if given.command == "prepare":
         corpus.read_novels().save(given.path)
+    elif given.command == "collect":
+        collect(given.folder, given.path)
     elif given.command == "show":
         for path in sorted(given.folder.glob("*.json")):
             sys.stdout.write(f"{path.stem} {brief(json.loads(path.read_text()))}\n")

@@ -8,6 +8,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as fn
 
-from distinctkv.nn import DistinctAttention, HybridLM, SlidingWindowAttention
+from distinctkv.nn import (
+    DistinctAttention,
+    FullAttention,
+    HybridBlock,
+    HybridLM,
+    SlidingWindowAttention,
+)
+from distinctkv.nn.attention import Attention
 from distinctkv.nn.functional import SlotState, allocate, step, write
+from distinctkv.nn.mixer import rms_norm
 
 from .corpus import Bytes, Corpus, spread
 from .models import CacheUnderStudy, Replace, attention_blocks, cache, swapped
@@ -29,15 +39,15 @@ ELEMENT = 2  # bytes of a number of a key or a value in a cache of 16 bits
 
 
 @contextmanager
-def measuring(model: HybridLM) -> Iterator[None]:
-    """Evaluation in 16 bits on a GPU, by code that is not compiled: its shapes are many."""
+def measuring(model: HybridLM, stance: str = "force_eager") -> Iterator[None]:
+    """Evaluation in 16 bits on a GPU, by code that is not compiled where shapes are many."""
     training = model.training
     model.eval()
     kind = next(model.parameters()).device.type
     with (
         torch.no_grad(),
         torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"),
-        torch.compiler.set_stance("force_eager"),
+        torch.compiler.set_stance(stance),
     ):
         yield
     model.train(training)
@@ -48,7 +58,7 @@ def losses(model: HybridLM, segments: Bytes) -> NDArray[np.float32]:
     place = next(model.parameters()).device
     each = max(1, TOKENS // segments.shape[1])
     parts = []
-    with measuring(model):
+    with measuring(model, "default"):
         for start in range(0, len(segments), each):
             rows = torch.from_numpy(segments[start : start + each]).to(place).long()
             logits = model(rows[:, :-1]).float()
@@ -68,15 +78,28 @@ def bits(model: HybridLM, corpus: Corpus, name: str = "held out") -> dict[str, f
 
 
 def slot_counts(model: HybridLM) -> list[list[float]]:
-    """Slots of each head, layer by layer, at the ends of the sequences measured; windows count."""
+    """Slots of each head, layer by layer, at the ends of the sequences measured."""
     counts = []
     for mixer in model.mixers:
         if isinstance(mixer, CacheUnderStudy) and mixer.counts:
-            slots = torch.cat(mixer.counts).float().mean(0) + mixer.reading.window
+            slots = torch.cat(mixer.counts).float().mean(0)
             counts.append([round(one, 1) for one in slots.tolist()])
-        elif isinstance(mixer, SlidingWindowAttention):
-            counts.append([float(mixer.window)] * mixer.project.heads.count)
     return counts
+
+
+def kept(model: HybridLM, n_tokens: int) -> float:
+    """The part of the bytes of a full attention's keys and values: slots last measured, windows."""
+    parts = []
+    for mixer in model.mixers:
+        if isinstance(mixer, CacheUnderStudy) and mixer.counts:
+            n_slots = float(torch.cat(mixer.counts).float().mean())
+            slots = kept_bytes(n_slots, n_tokens, mixer.project.heads.size)
+            parts.append(slots + mixer.reading.window / n_tokens)
+        elif isinstance(mixer, SlidingWindowAttention):
+            parts.append(min(1.0, mixer.window / n_tokens))
+        elif isinstance(mixer, FullAttention):
+            parts.append(1.0)
+    return sum(parts) / max(1, len(parts))
 
 
 def caches(model: HybridLM) -> list[DistinctAttention]:
@@ -88,6 +111,22 @@ def kept_bytes(n_slots: float, n_tokens: int, head: int) -> float:
     """The part of the bytes of keys and values, 16 bits each, that slots and their counts take."""
     row = 2 * head * ELEMENT
     return n_slots * (row + SLOT_EXTRA) / (n_tokens * row)
+
+
+@torch.no_grad()
+def slots_by_tau(model: HybridLM, segments: Bytes, taus: Sequence[float]) -> list[NDArray[Any]]:
+    """Mean slots (layers and heads) after each token of segments (N, L + 1), for each tau."""
+    place = next(model.parameters()).device
+    rows = torch.from_numpy(segments[:, :-1].copy()).to(place).long()
+    at = torch.zeros(len(rows), 1, dtype=torch.long, device=place)
+    found = []
+    for tau in taus:
+        with swapped(model, cache(tau)) as mixers, measuring(model, "default"):
+            model(rows, at=at)
+            made = [mixer.found for mixer in mixers if isinstance(mixer, CacheUnderStudy)]
+            slots = [one.lead.cumsum(1).float().mean((0, 2)) for one in made if one is not None]
+        found.append(torch.stack(slots).mean(0).cpu().numpy())
+    return found
 
 
 @torch.no_grad()
@@ -351,18 +390,26 @@ def _full_step(
     return run, keys.nbytes + values.nbytes, float(k.shape[1])
 
 
+@torch.no_grad()
 def prefill(
     model: HybridLM, replacements: Mapping[str, Replace | None], books: Bytes, length: int, n: int
 ) -> list[dict[str, float | str]]:
-    """Time of reading ``n`` texts of ``length`` bytes, and the most memory meanwhile."""
+    """Time of both attention layers, projections included, to read ``n`` texts at once."""
     place = next(model.parameters()).device
     rows = torch.from_numpy(spread(books, length, n)[:, :-1].copy()).to(place).long()
-    at = torch.full((n, 1), length - 1, device=place)
     found: list[dict[str, float | str]] = []
     for name, replace in replacements.items():
-        with swapped(model, *([replace] if replace else [lambda full: full])), measuring(model):
+        each = [replace or (lambda full: full)]
+        with swapped(model, *each), measuring(model):
+            hidden: list[Tensor] = []
+            model(rows, at=rows[:, :1] * 0, hidden=hidden)
+            inputs = [
+                (block.mixer, rms_norm(x, block.norm))
+                for block, x in zip(model.blocks, hidden, strict=False)
+                if isinstance(block, HybridBlock) and isinstance(block.mixer, Attention)
+            ]
             torch.cuda.reset_peak_memory_stats()
-            taken = seconds(lambda: model(rows, at=at), repeats=3)
+            taken = sum(seconds(partial(mixer, x), repeats=5) for mixer, x in inputs)
             found.append({
                 "read": name, "length": float(length), "batch": float(n), "seconds": taken,
                 "peak bytes": float(torch.cuda.max_memory_allocated()),

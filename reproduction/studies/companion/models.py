@@ -46,7 +46,7 @@ class Size:
     window: int = 512
     delta_heads: int = 6
 
-    def attention(self, taps: int = 4, scale: float = 16.0, lag: int = 0) -> Heads:
+    def attention(self, taps: int = 4, scale: float = 16.0, lag: int = 1) -> Heads:
         """The heads of the attention blocks."""
         return Heads(count=self.heads, size=self.head, taps=taps, scale=scale, lag=lag)
 
@@ -89,11 +89,11 @@ def _window(size: Size) -> SlidingWindowAttention:
 
 
 def _no_convolution(size: Size) -> FullAttention:
-    return FullAttention(size.width, size.attention(taps=1))
+    return FullAttention(size.width, size.attention(taps=1, lag=0))
 
 
-def _lag(size: Size) -> FullAttention:
-    return FullAttention(size.width, size.attention(lag=1))
+def _no_lag(size: Size) -> FullAttention:
+    return FullAttention(size.width, size.attention(lag=0))
 
 
 def _low_scale(size: Size) -> FullAttention:
@@ -110,7 +110,7 @@ BUILD: Mapping[str, tuple[Make, Make]] = {
     "delta full": (_delta, _full),
     "full, no convolution": (_mamba2, _no_convolution),
     "full, scale 10": (_mamba2, _low_scale),
-    "full, lag 1": (_mamba2, _lag),
+    "full, lag 0": (_mamba2, _no_lag),
 }
 
 

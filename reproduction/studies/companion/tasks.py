@@ -9,11 +9,12 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 
 import distinctkv
@@ -31,22 +32,22 @@ from distinctkv.nn.baselines import KVMAttention, OVQAttention
 
 from ...data.download import cache as cache_folder
 from . import measures, models
-from .corpus import Corpus, read_novels, toy
+from .corpus import Corpus, read_novels, spread, toy
 from .models import BASE, TOY, Replace, Size, build, cache, gated, scheduled, swap, swapped, window
-from .train import Line, Schedule, compile_blocks, train
+from .train import Line, Schedule, compile_blocks, compile_for_measures, train
 
-TRAIN = Schedule(steps=1344, rate=2e-3)
+TRAIN = Schedule(steps=400, rate=2e-3)
 TUNE = Schedule(steps=150, rate=3e-4, warm=10, hold=0.0)
 
+GATE = Schedule(steps=100, rate=2e-3, batch=8, warm=10, hold=0.0)
 TOY_TRAIN = Schedule(steps=20, rate=2e-3, batch=4, length=128, warm=5, every=10, save_every=10)
 
 TRAINED = {name.replace(", ", "-").replace(" ", "-"): name for name in models.BUILD}
-TAUS = (0.1, 0.2, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6)
-WINDOWS = (1 / 32, 1 / 16, 1 / 8, 0.2, 0.25, 0.4)  # of the tokens
-BOTH = ((1 / 64, 0.45), (1 / 32, 0.4), (1 / 32, 0.45), (1 / 32, 0.5), (1 / 16, 0.45), (1 / 16, 0.5))
-CONTROL_TAUS = (0.3, 0.4, 0.5)
-TAU, TAU_OF_BOTH, WINDOW_OF_BOTH, WINDOW = 0.4, 0.5, 1 / 16, 0.2  # of what is tuned and planted
-GATE_BUDGET = 0.2  # of the tokens
+TAUS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)  # between which tau is interpolated
+PARTS = (0.05, 0.1, 0.2, 0.3, 0.4)  # of the bytes of all keys and values
+CONTROLS = {"random": (0.1, 0.2, 0.3), "stride": (0.2,), "KVM": (0.1, 0.2), "OVQ": (0.1, 0.2)}
+BOTH = 0.25  # of the part of a window with slots that is the window
+MAIN = 0.2  # the part at which reads are tuned and asked for needles
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Setting:
     size: Size = BASE
     train: Schedule = TRAIN
     tune: Schedule = TUNE
+    gate: Schedule = GATE
     device: str = "cpu"
     compiled: bool = False
     ranks: tuple[int, int] = (0, 1)
@@ -101,7 +103,7 @@ def run(setting: Setting, task: str, seed: int) -> None:
         "seconds": round(perf_counter() - started, 1),
         **versions(setting.device),
     }
-    text = json.dumps({**about, **found}, indent=1)
+    text = json.dumps({**about, **found})
     snapshot.replace(path, text.encode())
     setting.say(f"{task}-{seed} {about['seconds']} s {brief(found)}")
 
@@ -121,6 +123,10 @@ def brief(found: Mapping[str, Any]) -> str:
     """The most telling numbers of a result in a line."""
     told = found.get("bits", {})
     parts = [f"{key} {told[key]:.4f}" for key in ("all", "rare 8-gram") if key in told]
+    for row in found.get("rows", ()):
+        parts.append(
+            f"{row['read']} {row['bits']['all']:.4f} {row['bits'].get('rare 8-gram', 0):.3f}"
+        )
     if found.get("train"):
         line = found["train"][-1]
         parts.append(f"loss {line['loss']:.3f} at {line['seconds']:.1f} s")
@@ -140,7 +146,14 @@ def trained(setting: Setting, task: str, seed: int) -> HybridLM:
         raise FileNotFoundError(f"{path} is missing: run {task}/{seed} first")
     model = build(TRAINED[task], setting.size)
     checkpoint.load(model, path)
-    return model.to(setting.device).eval()
+    return ready(setting, model.to(setting.device).eval())
+
+
+def ready(setting: Setting, model: HybridLM) -> HybridLM:
+    """The model, compiled for measuring."""
+    if setting.compiled:
+        compile_for_measures(model)
+    return model
 
 
 def keep(setting: Setting, task: str, seed: int, model: HybridLM) -> None:
@@ -152,7 +165,7 @@ def keep(setting: Setting, task: str, seed: int, model: HybridLM) -> None:
 def toy_setting(folder: Path) -> Setting:
     """Toy models on drawn words, on the processor: seconds, and numbers that mean nothing."""
     return Setting(
-        toy(), folder, TOY, TOY_TRAIN, replace(TOY_TRAIN, steps=10),
+        toy(), folder, TOY, TOY_TRAIN, replace(TOY_TRAIN, steps=10), replace(TOY_TRAIN, steps=10),
         lengths=(1024, 2048), texts=2, say=lambda text: None,
     )  # fmt: skip
 
@@ -184,6 +197,7 @@ def from_scratch(setting: Setting, task: str, seed: int) -> dict[str, Any] | Non
     setting.path(task, seed, "resume").unlink(missing_ok=True)
     if setting.ranks[0]:
         return {}
+    model = trained(setting, task, seed)  # in 16 bits, as all that follows reads it
     return {
         "parameters": sum(part.numel() for part in model.parameters()),
         "schedule": asdict(setting.train),
@@ -215,27 +229,43 @@ def fitted(
 def tuned(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
     """A trained full attention, trained on for a few steps with another read; ``tune+READ``."""
     read = task.partition("+")[2]
-    if read not in TUNED:
-        raise ValueError(f"there is nothing to tune {read!r}; there are {', '.join(TUNED)}")
     model = trained(setting, "full", seed)
-    choice = TUNED[read](setting)
+    tau, both = (tau_for(setting, model, MAIN, window) for window in (0.0, BOTH))
+    choices: dict[str, Replace | None] = {
+        "full": None,
+        "cache": plain_cache(tau),
+        "window": window(setting.of(MAIN)),
+        "both": plain_cache(both, setting.of(MAIN * BOTH)),
+        "gate": gated(tau, setting.of(MAIN)),
+    }
+    if read not in choices:
+        raise ValueError(f"there is nothing to tune {read!r}; there are {', '.join(choices)}")
+    choice = choices[read]
     if choice is not None:
         swap(model, choice)
-    lines = fitted(setting, model, setting.tune, seed + 1000)
+    schedule = setting.gate if read == "gate" else setting.tune
+    lines = fitted(setting, model, schedule, seed + 1000)
     if lines is None:
         return None
+    _curves.pop(model, None)  # its keys are others now
+    ready(setting, model)
     found: dict[str, Any] = {
         "read": read,
-        "schedule": asdict(setting.tune),
+        "start": tau,
+        "schedule": asdict(schedule),
         "train": [asdict(line) for line in lines],
     }
     if read == "gate":
         found["tau"] = [float(mixer.tau) for mixer in measures.caches(model)]
         return {**found, "bits": measures.bits(model, setting.corpus), **slots_seen(model, setting)}
     back_to_full(model, setting)
-    found["rows"] = [measured(model, setting, name, one) for name, one in TUNED_READS(setting)]
-    same = next(row for row in found["rows"] if row["read"] == read)
-    return {**found, "bits": same["bits"]}
+    parts = (MAIN, MAIN / 2) if read in ("cache", "both", "window") else (MAIN,)
+    choose = {"cache": cache_at, "both": both_at, "window": window_at}.get(read)
+    found["rows"] = [measured(model, setting, "full", None)]
+    if choose is not None:
+        for part in parts:
+            found["rows"].append(measured(model, setting, *choose(setting, model, part)))
+    return {**found, "bits": found["rows"][min(1, len(found["rows"]) - 1)]["bits"]}
 
 
 def slots_seen(model: HybridLM, setting: Setting) -> dict[str, Any]:
@@ -263,67 +293,90 @@ def back_to_full(model: HybridLM, setting: Setting) -> None:
 
 
 def reads(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
-    """Bits of one full checkpoint under many reads, none of them trained."""
+    """Bits of one full checkpoint under many reads of equal bytes, none of them trained."""
     model = trained(setting, "full", seed)
+    head, scheduled_slots = setting.size.head, {}
+    plan: list[tuple[str, Choice]] = [("full", None)]
+    for at in (cache_at, window_at, both_at):
+        plan += [at(setting, model, part) for part in PARTS]
+    for rule in ("random", "stride"):
+        plan += [
+            (f"{rule} {percent(part)}", cache(tau_for(setting, model, part), rule=rule))
+            for part in CONTROLS[rule]
+        ]
+    for name, kind in (("KVM", KVMAttention), ("OVQ", OVQAttention)):
+        for part in CONTROLS[name]:
+            n = max(2, round(part * setting.tokens / measures.kept_bytes(1, 1, head)))
+            plan.append((f"{name} {percent(part)}", scheduled(kind, n, setting.tokens)))
+            scheduled_slots[plan[-1][0]] = n
     rows = []
-    slots: dict[float, list[float]] = {}
-    for name, one in plan_of_reads(setting):
-        rows.append(measured(model, setting, name, one))
-        if name.startswith("cache tau="):
-            slots[float(name.partition("=")[2])] = [
-                sum(layer) / len(layer) for layer in rows[-1]["slots"]
-            ]
+    for name, choice in plan:
+        started = perf_counter()
+        row = measured(model, setting, name, choice)
+        if name in scheduled_slots:  # the schedule ends there, whatever the tokens are
+            n = scheduled_slots[name]
+            row |= {"slots": n, "kept": measures.kept_bytes(n, setting.tokens, head)}
+        rows.append({**row, "seconds": round(perf_counter() - started, 2)})
         if setting.stop():
-            return None
-    for tau in CONTROL_TAUS:
-        for label, kind in (("KVM", KVMAttention), ("OVQ", OVQAttention)):
-            each = [max(2, round(n)) for n in slots[tau]]
-            one = [scheduled(kind, n, setting.tokens) for n in each]
-            row = measured(model, setting, f"{label} as tau={tau:g}", one)
-            row["slots"] = [[float(n)] * setting.size.heads for n in each]
-            row["kept"] = kept(row["slots"], setting)
-            rows.append(row)
-    return {"rows": rows}
+            break
+    return {"rows": rows, "taus": [tau_for(setting, model, part) for part in PARTS]}
 
 
-Choice = Replace | list[Replace] | None
+Choice = Replace | None
 
 
-def plan_of_reads(setting: Setting) -> list[tuple[str, Choice]]:
-    """Names and replacements, in the order of their worth."""
-    of = setting.of
-    return [
-        ("full", None),
-        *((f"cache tau={tau:g}", cache(tau)) for tau in TAUS),
-        *((f"window {of(part)}", window(of(part))) for part in WINDOWS),
-        *((f"window {of(part)}, cache tau={tau:g}", cache(tau, of(part))) for part, tau in BOTH),
-        *((f"random as tau={tau:g}", cache(tau, rule="random")) for tau in CONTROL_TAUS),
-        *((f"stride as tau={tau:g}", cache(tau, rule="stride")) for tau in CONTROL_TAUS),
+def percent(part: float) -> str:
+    """A part of the bytes in words.
+
+    >>> percent(0.2)
+    '20 %'
+    """
+    return f"{100 * part:g} %"
+
+
+def cache_at(setting: Setting, model: HybridLM, part: float) -> tuple[str, Choice]:
+    """The cache at the tau whose slots take this part of the bytes."""
+    return f"cache {percent(part)}", cache(tau_for(setting, model, part))
+
+
+def window_at(setting: Setting, model: HybridLM, part: float) -> tuple[str, Choice]:
+    """A window of this part of the tokens."""
+    return f"window {percent(part)}", window(setting.of(part))
+
+
+def both_at(setting: Setting, model: HybridLM, part: float) -> tuple[str, Choice]:
+    """A window of a quarter of the bytes, and slots for the tokens that have left it."""
+    tau = tau_for(setting, model, part, BOTH)
+    return f"both {percent(part)}", cache(tau, setting.of(part * BOTH))
+
+
+def tau_for(setting: Setting, model: HybridLM, part: float, of_window: float = 0.0) -> float:
+    """The tau at which slots, with a window, take this part of the bytes of training text."""
+    tokens = setting.of(part * of_window) if of_window else 0
+    curves = _curves.get(model)
+    if curves is None:
+        text = spread(setting.corpus.train, setting.tokens, 16)
+        curves = _curves[model] = measures.slots_by_tau(model, text, TAUS)
+    kept = [
+        measures.kept_bytes(float(one[-1 - tokens]), setting.tokens, setting.size.head)
+        + tokens / setting.tokens
+        for one in curves
     ]
+    return float(np.interp(-part, [-one for one in kept], TAUS))
+
+
+_curves: WeakKeyDictionary[HybridLM, Any] = WeakKeyDictionary()
 
 
 def measured(model: HybridLM, setting: Setting, name: str, choice: Choice) -> dict[str, Any]:
     """Bits and slots of a read."""
-    each = choice if isinstance(choice, list) else [choice or (lambda full: full)]
-    with swapped(model, *each):
+    with swapped(model, choice or (lambda full: full)) as mixers:
         found = {"read": name, "bits": measures.bits(model, setting.corpus)}
         slots = measures.slot_counts(model)
-    return {**found, "slots": slots, "kept": kept(slots, setting) if slots else 1.0}
-
-
-def kept(slots: list[list[float]], setting: Setting) -> float:
-    """The part of the bytes of a full attention's keys and values."""
-    flat = [one for layer in slots for one in layer]
-    return measures.kept_bytes(sum(flat) / len(flat), setting.tokens, setting.size.head)
-
-
-TUNED: Mapping[str, Callable[[Setting], Replace | None]] = {
-    "full": lambda setting: None,
-    "cache": lambda setting: plain_cache(TAU),
-    "window": lambda setting: window(setting.of(WINDOW)),
-    "both": lambda setting: plain_cache(TAU_OF_BOTH, setting.of(WINDOW_OF_BOTH)),
-    "gate": lambda setting: gated(0.3, setting.of(GATE_BUDGET)),
-}
+        part = measures.kept(model, setting.tokens)
+        taus = [float(mixer.tau) for mixer in mixers if isinstance(mixer, DistinctAttention)]
+    about = {"tau": taus[0]} if taus else {}
+    return {**found, **about, "slots": slots, "kept": part}
 
 
 def plain_cache(tau: float, tokens: int = 0) -> Replace:
@@ -331,50 +384,39 @@ def plain_cache(tau: float, tokens: int = 0) -> Replace:
     return lambda full: DistinctAttention.retrofit(full, tau, Reading(window=tokens))
 
 
-def TUNED_READS(setting: Setting) -> list[tuple[str, Choice]]:  # noqa: N802
-    """How tuned weights are read: as they were tuned, and as the others were."""
-    of = setting.of
-    return [
-        ("full", None),
-        ("cache", cache(TAU)),
-        ("window", window(of(WINDOW))),
-        ("both", cache(TAU_OF_BOTH, of(WINDOW_OF_BOTH))),
-        *((f"cache tau={tau:g}", cache(tau)) for tau in (0.3, 0.35, 0.45, 0.5)),
-    ]
-
-
 # Needles, growth, time
 
 
 def planted(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
     """Needles found by the trained models, and by one full checkpoint under other reads."""
-    rows = []
-    of = setting.of
     full = trained(setting, "full", seed)
     choices: list[tuple[str, HybridLM, Choice]] = [
         ("full", full, None),
-        (f"cache tau={TAU:g}", full, cache(TAU)),
-        ("cache tau=0.3", full, cache(0.3)),
-        (f"window {of(WINDOW)}", full, window(of(WINDOW))),
+        (*_with(full, cache_at(setting, full, MAIN)),),
+        (*_with(full, window_at(setting, full, MAIN)),),
     ]
-    for other in ("mamba2", "window"):
-        if setting.path(other, seed, "safetensors").exists():
-            choices.append((f"{other}, trained", trained(setting, other, seed), None))
+    if setting.path("mamba2", seed, "safetensors").exists():
+        choices.append(("mamba2", trained(setting, "mamba2", seed), None))
+    rows = []
     for name, model, choice in choices:
-        each = choice if isinstance(choice, list) else [choice or (lambda full: full)]
-        with swapped(model, *each):
+        with swapped(model, choice or (lambda full: full)):
             found = measures.needles(model, setting.corpus.books, setting.lengths, setting.texts)
         rows += [{"read": name, **row} for row in found]
         if setting.stop():
-            return None
+            break
     return {"needles": rows}
+
+
+def _with(model: HybridLM, named: tuple[str, Choice]) -> tuple[str, HybridLM, Choice]:
+    return named[0], model, named[1]
 
 
 def grown(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
     """Slots after more and more tokens, and the power of the tokens with which they grow."""
     model = trained(setting, "full", seed)
     length = setting.lengths[-1]
-    found = measures.growth(model, setting.corpus.books, (0.3, 0.4, 0.5), length, setting.texts)
+    taus = [tau_for(setting, model, part) for part in (0.1, 0.2, 0.4)]
+    found = measures.growth(model, setting.corpus.books, taus, length, setting.texts)
     for lines in found.values():
         tokens = lines["tokens"]
         for layer in [name for name in lines if name.startswith("layer")]:
@@ -390,56 +432,23 @@ def timed(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
     if setting.device != "cuda":
         raise ValueError("times of decoding are measured on a GPU; run this task there")
     model = trained(setting, "full", seed)
-    books, rows = setting.corpus.books, []
+    books, rows, tau = setting.corpus.books, [], tau_for(setting, model, MAIN)
     for length in (16384, 65536):
-        rows += measures.decode(model, books, length, 64, TAU)
+        rows += measures.decode(model, books, length, 64, tau)
         torch.cuda.empty_cache()
     replacements: dict[str, Replace | None] = {
-        "full": None, f"cache tau={TAU:g}": cache(TAU), "window": window(setting.of(WINDOW)),
+        "full": None, "cache": cache(tau), "window": window(setting.of(MAIN)),
     }  # fmt: skip
-    return {"decode": rows, "prefill": measures.prefill(model, replacements, books, 16384, 4)}
-
-
-def profiled(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
-    """Seconds of the first step (compilation) and of a later one of every kind of model."""
-    rows = []
-    short = replace(setting.train, steps=14, every=1, save_every=1000)
-
-    def one(name: str, model: HybridLM) -> None:
-        silent = replace(setting, say=lambda text: None)
-        if setting.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        lines = fitted(silent, model, short, seed) or []
-        at = [line.seconds for line in lines]
-        later = sorted(b - a for a, b in pairwise(at[3:]))
-        peak = torch.cuda.max_memory_allocated() if setting.device == "cuda" else 0
-        size = sum(part.numel() for part in model.parameters())
-        rows.append({
-            "name": name, "first": at[0], "step": later[len(later) // 2],
-            "peak GiB": peak / 2**30, "parameters": size,
-        })  # fmt: skip
-        setting.say(f"  {name}: {rows[-1]}")
-        if setting.device == "cuda":
-            torch.cuda.empty_cache()
-
-    one("mamba2", fresh(setting, "mamba2", seed))
-    for kind in ("full", "window", "delta"):
-        one(kind, fresh(setting, kind, seed))
-    for name in ("cache", "gate", "both"):
-        model = fresh(setting, "full", seed)
-        choice = TUNED[name](setting)
-        assert choice is not None
-        swap(model, choice)
-        one(f"tuned {name}", model)
-    longer = replace(setting, size=replace(setting.size, chunk=2 * setting.size.chunk))
-    one(f"mamba2, chunk {longer.size.chunk}", fresh(longer, "mamba2", seed))
-    return {"profile": rows}
+    return {
+        "tau": tau, "decode": rows,
+        "prefill": measures.prefill(model, replacements, books, 16384, 4),
+    }  # fmt: skip
 
 
 # What a full run runs for each seed, in this order.
 PLAN = (
     "mamba2", "full", "reads", "tune+full", "tune+cache", "tune+both", "tune+window", "tune+gate",
-    "window", "needles", "growth", "times", "delta", "full-no-convolution", "full-scale-10",
+    "window", "needles", "growth", "times", "full-lag-0", "full-no-convolution", "full-scale-10",
 )  # fmt: skip
 TASKS: Mapping[str, Callable[[Setting, str, int], dict[str, Any] | None]] = {
     **dict.fromkeys(TRAINED, from_scratch),
@@ -448,5 +457,4 @@ TASKS: Mapping[str, Callable[[Setting, str, int], dict[str, Any] | None]] = {
     "needles": planted,
     "growth": grown,
     "times": timed,
-    "profile": profiled,
 }
