@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import asdict, dataclass
 from heapq import heapify, heappop, heappush
 from math import log
@@ -23,12 +23,12 @@ from ..policy import Concentration, check_real
 from ..slots import Ints
 from .rendering import align
 from .templates import Template, Templates, Variant
-from .tokenizer import Line, clean, mask, tokenize
+from .tokenizer import WILD, Line, blank, clean, mask, tokenize
 
 KIND = "log parser"
 EXAMPLES = 3  # lines shown of a template
 MAX_LENGTH = 1000  # characters; longer lines are not cached, and examples are cut
-CACHED_LINES, CACHED_MASKED = 1 << 14, 1 << 14
+CACHED_LINES, CACHED_MASKED, CACHED_BLANKED = 1 << 14, 1 << 14, 1 << 14
 SPARE = 64  # entries of evicted variants in the order of eviction, besides one per variant
 
 
@@ -97,7 +97,7 @@ class LogParser:
         """Take in a line that is not cached."""
         text, masked = self._cache.read(line)
         with self._guard:
-            variant = self._cache.find_masked(text, masked)
+            variant = self._cache.find_masked(text, masked) or self._find_blanked(masked)
             if variant is not None:
                 return _report(self._count(variant), text)
             read = tokenize(masked)
@@ -120,7 +120,7 @@ class LogParser:
                 variant = find(line)
                 if variant is None:
                     text, masked = self._cache.read(line)
-                    variant = self._cache.find_masked(text, masked)
+                    variant = self._cache.find_masked(text, masked) or self._find_blanked(masked)
                     if variant is None:
                         variant = self._insert(text, masked, tokenize(masked))
                 templates.append(self._count(variant).template)
@@ -292,8 +292,13 @@ class LogParser:
         }
         return setting | ({"decay": self.concentration.decay} if with_decay else {})
 
+    def _find_blanked(self, masked: str) -> Variant | None:
+        return self._cache.find_blanked(masked, self._templates.words, self._templates.n_collapses)
+
     def _insert(self, text: str, masked: str, line: Line) -> Variant:
         variant = self._templates.insert(line, text[:MAX_LENGTH], self.seen)
+        if variant.collapsed:
+            self._cache.store_blanked(line, variant)
         self._cache.store(text, masked, variant)
         return variant
 
@@ -394,13 +399,20 @@ def _rows(lines: Iterable[str | bytes]) -> list[str | bytes]:
 
 
 class LineCache:
-    """Variants by line and by masked line, so that most lines are neither masked nor tokenized."""
+    """Variants by line and by masked line, so that most lines are neither masked nor tokenized.
+
+    Where all places of new words are values of a collapsed variant, it is found by the masked line
+    without them.
+    """
 
     def __init__(self, max_line: int) -> None:
         self.truncated = 0  # lines that were cut
         self._max_line = max_line
         self._lines: dict[str | bytes, Variant] = {}
         self._masked: dict[str, Variant] = {}
+        self._blanked: dict[str, Variant] = {}
+        self._collapses = 0  # when these were cached; a later one may cover more of them
+        self._blank, self._unknown = "", list[str]()  # of the last line: the text, its new words
 
     def find(self, line: str | bytes) -> Variant | None:
         """The variant of a line that was seen before."""
@@ -414,6 +426,26 @@ class LineCache:
             return None
         self._store(self._lines, CACHED_LINES, text, variant)
         return variant
+
+    def find_blanked(self, masked: str, words: Container[str], collapses: int) -> Variant | None:
+        """The collapsed variant of a masked line, given the words of all variants."""
+        if collapses != self._collapses:
+            self._blanked.clear()
+            self._collapses = collapses
+        self._blank, self._unknown = "", []
+        if not collapses:
+            return None
+        self._blank, self._unknown = blank(masked, words)
+        variant = self._blanked.get(self._blank)
+        return None if variant is None or variant.template is None else variant
+
+    def store_blanked(self, line: Line, variant: Variant) -> None:
+        """Cache the collapsed variant of the last line, if its new words are not shown."""
+        if not self._unknown:
+            return
+        shown = [text for token, text in zip(line.key, line.literals, strict=True) if token == WILD]
+        if not any(word in text for word in self._unknown for text in shown):
+            self._store(self._blanked, CACHED_BLANKED, self._blank, variant)
 
     def store(self, text: str, masked: str, variant: Variant) -> None:
         """Cache the variant of a line."""

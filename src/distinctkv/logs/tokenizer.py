@@ -12,7 +12,7 @@ No rule names a system.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ WILD = "<*>"
 VALUE = "\ufdd0"
 KINDS = {"(": "\ufdd1", "[": "\ufdd2", "{": "\ufdd3", "<": "\ufdd4", "'": "\ufdd5", '"': "\ufdd6"}
 MESSAGE_WORD = "\ufdd7"  # begins a word of a message field
+BLANK = "\ufdda"  # stands for any plain word
 _MASKS = VALUE + "".join(KINDS.values())
 _STRUCTURES = "".join(KINDS.values())
 _private = re.compile("[\ufdd0-\ufddf]")
@@ -367,3 +368,30 @@ def _is_value(word: str, after: str, *, first: bool) -> bool:
 def is_word(token: str) -> bool:
     """Whether a token has letters or digits: not a mark, not a value."""
     return token != WILD and any(map(str.isalnum, token))
+
+
+# Blanking
+
+_TELLING = _NEVER_PLAIN | _USER | {"user", "Caused"}  # words that decide what others are
+# A word that is one token whatever its letters are, and tells nothing about its neighbours.
+_blankable = re.compile(
+    rf"(?<=[\s=(])(?!{_CALENDAR_START})[A-Za-z]{{2,}}[a-z](?<!Error|ption|ailed)(?= \S|\)|$)"
+)
+
+
+def blank(masked: str, known: Container[str]) -> tuple[str, list[str]]:
+    """A masked line with one character for each plain word that is not known, and these words.
+
+    >>> blank(mask("door 7 of house Elm is open"), {"of", "house", "is", "open"})[1]
+    ['Elm']
+    """
+    unknown = []
+
+    def replace(found: re.Match[str]) -> str:
+        word = found[0]
+        if word in known or word in _TELLING:
+            return word
+        unknown.append(word)
+        return BLANK
+
+    return _blankable.sub(replace, masked), unknown
