@@ -85,7 +85,9 @@ _message = re.compile(
     r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"'=]+)(?!\S))"
 )
 _logfmt = re.compile(r"[\w.]+=")
-_word = re.compile(r"[^\W\d_]+")
+# Scripts that put no blanks between words: a run of their letters is a word.
+_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_word = re.compile(rf"[{_UNSPACED}]+|[^\W\d_{_UNSPACED}]+")
 
 
 def clean(line: str) -> str:
@@ -177,7 +179,7 @@ _ZONE = r"(?: (?:UTC|GMT|[A-Z]{1,3}[DS]T|[CEMW]ET))?"
 _CALENDAR_START = "Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _HOST = rf"[A-Za-z0-9{VALUE}_-]+"
 _HEX, _BYTE = f"[0-9A-Fa-f{VALUE}]", f"(?:[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}})"
-_DELIMITERS = rf"\s=:,;|()\[\]{{}}<>@\"'%#!?*`{_STRUCTURES}"
+_DELIMITERS = rf"\s=:,;|()\[\]{{}}<>@\"'%#!?*`、。「」（）：{_STRUCTURES}"
 _FLAT = r"(?:[^()\[\]{}<>]|\([^()\[\]{}<>]*\)|\[[^()\[\]{}<>]*\])*"
 _SIMPLE = rf"[(\[](?=[^()\[\]]*[{_MASKS}\d=,]){_FLAT}[)\]]"
 # What a masked line consists of, the first that matches; all but the last three are values.
@@ -218,7 +220,7 @@ SCANNED: dict[str, str] = {
         rf"(?<![\w.{VALUE}/-])(?:[A-Za-z_]{{2,}}(?=\.{VALUE}(?!\w))|"
         rf"(?:[A-Z_]{{2,}}|[A-Z]?[a-z_]{{2,}})(?=/{VALUE}(?![^\s,;:)\]\"'])))"
     ),
-    "word": rf"{MESSAGE_WORD}?[^{_DELIMITERS}]+",
+    "word": rf"{MESSAGE_WORD}?(?:[{_UNSPACED}]+|[^{_DELIMITERS}{_UNSPACED}]+)",
     "blanks": r"\s+",
     "mark": r".",
 }
