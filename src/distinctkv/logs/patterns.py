@@ -146,7 +146,8 @@ class Evidence:
     ``tau (n + d) / d``.
 
     Text of any length may stand after a colon at the end of a line: then the first words are
-    counted, and those before the colon must be two or more (one is the name of a component).
+    counted, and those before the colon must be two or more, or one after a value (one word at the
+    start is the name of a component).
     """
 
     def __init__(self, tree: KeyTree, tau: float, min_values: int) -> None:
@@ -261,7 +262,7 @@ class Evidence:
     def _count_text(self, key: Key, place: int, number: int, change: int) -> list[Key]:
         """Count the token after a colon or "=", or none; the pattern for any text there."""
         head, rest = key[: place + 1], key[place + 1 :]
-        n_words = _n_apart(head) if key[place] == ":" else 0
+        n_words = _n_apart(head) + (WILD in head[:-2]) if key[place] == ":" else 0
         ends = rest in ((), (WILD,))
         if not (ends or n_words >= MIN_HEAD):
             return []
