@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from heapq import heapify, heappop, heappush
 from math import log
@@ -23,12 +23,13 @@ from ..policy import Concentration, check_real
 from ..slots import Ints
 from .rendering import align
 from .templates import Template, Templates, Variant
-from .tokenizer import WILD, Line, blank, clean, mask, tokenize
+from .tokenizer import NEW_WORD, WILD, Key, Line, blank, clean, mask, tokenize
 
 KIND = "log parser"
 EXAMPLES = 3  # lines shown of a template
 MAX_LENGTH = 1000  # characters; longer lines are not cached, and examples are cut
 CACHED_LINES, CACHED_MASKED, CACHED_BLANKED = 1 << 14, 1 << 14, 1 << 14
+_NOT_CACHED: tuple[Key, Variant | None, int] = (), None, 0
 SPARE = 64  # entries of evicted variants in the order of eviction, besides one per variant
 
 
@@ -293,12 +294,11 @@ class LogParser:
         return setting | ({"decay": self.concentration.decay} if with_decay else {})
 
     def _find_blanked(self, masked: str) -> Variant | None:
-        return self._cache.find_blanked(masked, self._templates.words, self._templates.n_collapses)
+        return self._cache.find_blanked(masked, self._templates)
 
     def _insert(self, text: str, masked: str, line: Line) -> Variant:
         variant = self._templates.insert(line, text[:MAX_LENGTH], self.seen)
-        if variant.collapsed:
-            self._cache.store_blanked(line, variant)
+        self._cache.store_blanked(line, variant, self._templates.n_collapses)
         self._cache.store(text, masked, variant)
         return variant
 
@@ -410,8 +410,8 @@ class LineCache:
         self._max_line = max_line
         self._lines: dict[str | bytes, Variant] = {}
         self._masked: dict[str, Variant] = {}
-        self._blanked: dict[str, Variant] = {}
-        self._collapses = 0  # when these were cached; a later one may cover more of them
+        # With a key that has such a line, and how many variants had collapsed then.
+        self._blanked: dict[str, tuple[Key, Variant | None, int]] = {}
         self._blank, self._unknown = "", list[str]()  # of the last line: the text, its new words
 
     def find(self, line: str | bytes) -> Variant | None:
@@ -427,25 +427,31 @@ class LineCache:
         self._store(self._lines, CACHED_LINES, text, variant)
         return variant
 
-    def find_blanked(self, masked: str, words: Container[str], collapses: int) -> Variant | None:
-        """The collapsed variant of a masked line, given the words of all variants."""
-        if collapses != self._collapses:
-            self._blanked.clear()
-            self._collapses = collapses
+    def find_blanked(self, masked: str, templates: Templates) -> Variant | None:
+        """The variant of a masked line that differs from a known one in new words only."""
         self._blank, self._unknown = "", []
-        if not collapses:
+        if not templates.n_collapses:
             return None
-        self._blank, self._unknown = blank(masked, words)
-        variant = self._blanked.get(self._blank)
-        return None if variant is None or variant.template is None else variant
+        self._blank, self._unknown = blank(masked, templates.words)
+        key, variant, n_collapses = self._blanked.get(self._blank, _NOT_CACHED)
+        if variant is None or variant.template is None:
+            return None
+        if n_collapses != templates.n_collapses:  # another one may have these lines now
+            if templates.count_variant(key) is not variant:
+                return None
+            self._blanked[self._blank] = key, variant, templates.n_collapses
+        return variant
 
-    def store_blanked(self, line: Line, variant: Variant) -> None:
-        """Cache the collapsed variant of the last line, if its new words are not shown."""
-        if not self._unknown:
-            return
-        shown = [text for token, text in zip(line.key, line.literals, strict=True) if token == WILD]
-        if not any(word in text for word in self._unknown for text in shown):
-            self._store(self._blanked, CACHED_BLANKED, self._blank, variant)
+    def store_blanked(self, line: Line, variant: Variant, n_collapses: int) -> None:
+        """Cache the variant of the last line, if it is the same whatever the new words are."""
+        new = self._unknown
+        values = [
+            text for token, text in zip(line.key, line.literals, strict=True) if token == WILD
+        ]
+        shown = any(word in text for word in new for text in values)
+        if new and not shown and (variant.collapsed or not set(new).intersection(line.key)):
+            key = tuple([NEW_WORD if token in new else token for token in line.key])
+            self._store(self._blanked, CACHED_BLANKED, self._blank, (key, variant, n_collapses))
 
     def store(self, text: str, masked: str, variant: Variant) -> None:
         """Cache the variant of a line."""
@@ -476,7 +482,7 @@ class LineCache:
         self.truncated = truncated
 
     @staticmethod
-    def _store(cache: dict[Any, Variant], most: int, text: str, variant: Variant) -> None:
+    def _store(cache: dict[Any, Any], most: int, text: str, variant: object) -> None:
         if len(text) <= MAX_LENGTH:
             if len(cache) >= most:
                 cache.clear()

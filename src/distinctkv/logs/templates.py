@@ -276,6 +276,10 @@ class Templates:
         """Lines of the template with this id."""
         return self._by_id[number].root().count
 
+    def count_variant(self, key: Key) -> Variant | None:
+        """The variant that would count a line with this key; None if it would open one."""
+        return self.variants.get(key) or self._full(key)
+
     def _full(self, key: Key) -> Variant | None:
         """The collapsed variant that counts lines with this key."""
         covering = (self.variants[other] for other in self._tree.covering(key))

@@ -22,6 +22,7 @@ VALUE = "\ufdd0"
 KINDS = {"(": "\ufdd1", "[": "\ufdd2", "{": "\ufdd3", "<": "\ufdd4", "'": "\ufdd5", '"': "\ufdd6"}
 MESSAGE_WORD = "\ufdd7"  # begins a word of a message field
 BLANK = "\ufdda"  # stands for any plain word
+NEW_WORD = f"{BLANK}w"  # a word that no line has
 _MASKS = VALUE + "".join(KINDS.values())
 _STRUCTURES = "".join(KINDS.values())
 _private = re.compile("[\ufdd0-\ufddf]")
@@ -377,7 +378,8 @@ def is_word(token: str) -> bool:
 _TELLING = _NEVER_PLAIN | _USER | {"user", "Caused"}  # words that decide what others are
 # A word that is one token whatever its letters are, and tells nothing about its neighbours.
 _blankable = re.compile(
-    rf"(?<=[\s=(])(?!{_CALENDAR_START})[A-Za-z]{{2,}}[a-z](?<!Error|ption|ailed)(?= \S|\)|$)"
+    rf"(?<![^\s=(])(?!{_CALENDAR_START}|[A-Fa-f]+:)[A-Za-z]{{2,}}[a-z](?<!Error|ption|ailed)"
+    r"(?= \S|\)|$|:(?![:/\\]))"
 )
 
 
