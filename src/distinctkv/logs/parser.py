@@ -28,7 +28,7 @@ from .tokenizer import NEW_WORD, WILD, Key, Line, blank, clean, mask, tokenize
 KIND = "log parser"
 EXAMPLES = 3  # lines shown of a template
 MAX_LENGTH = 1000  # characters; longer lines are not cached, and examples are cut
-CACHED_LINES, CACHED_MASKED, CACHED_BLANKED = 1 << 14, 1 << 14, 1 << 14
+CACHED_LINES, CACHED_MASKED, CACHED_BLANKED = 1 << 14, 1 << 14, 1 << 12
 _NOT_CACHED: tuple[Key, Variant | None, int] = (), None, 0
 SPARE = 64  # entries of evicted variants in the order of eviction, besides one per variant
 

@@ -25,7 +25,7 @@ from .tokenizer import MESSAGE_WORD, WILD, Key, is_word
 
 Node = dict[str | None, Any]  # a node of a trie: by token the next node; by None the key
 
-MAX_TOKENS, MAX_WORDS = 80, 12  # longer keys open no pattern, or none with two wildcards at once
+MAX_TOKENS, MAX_WORDS = 80, 16  # longer keys open no pattern, or none with two wildcards at once
 BEFORE_VALUES = frozenset((":", "is"))  # a word after one of these is more often a value
 EMPTY = frozenset((":", "="))  # after one of these a value may be empty
 MIN_HEAD = 2  # words before a colon after which any text may stand; one word names a component
