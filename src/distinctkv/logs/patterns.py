@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import reduce
 from itertools import combinations
 from math import ceil, inf
-from operator import xor
+from operator import eq, xor
 from typing import Any
 
 from .rendering import REST
@@ -321,9 +321,10 @@ def novelty(key: Key, others: Sequence[Key]) -> float:
     >>> novelty(tuple("abcd"), [tuple("abxx"), tuple("xbcd")])
     0.25
     """
+    words = [None if token == WILD else token for token in key]
     least = inf
     for other in others:
         constants = len(other) - other.count(WILD)
-        shared = sum([a == b != WILD for a, b in zip(key, other, strict=True)])
+        shared = sum(map(eq, words, other))
         least = min(least, 1 - shared / constants if constants else 1.0)
     return min(least, 1.0)
