@@ -197,7 +197,9 @@ SCANNED: dict[str, str] = {
         rf"(?:[A-Fa-f]{{2,4}}:)+:?{_HEX}*{VALUE}|{_HEX}*{VALUE}(?:::?[A-Fa-f]{{2,4}})+)(?![\w:{VALUE}])"
     ),
     "dump": rf"(?<!\S)(?:{_BYTE} ){{3,}}{_BYTE}(?!\S)",
-    "base64": rf"(?<![\w+/{VALUE}])(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;])",
+    "base64": (
+        rf"(?<![\w+/{VALUE}])(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;])"
+    ),
     "mail": rf"(?<![\w.+{VALUE}-])[\w.+{VALUE}-]+@{_HOST}(?:\.{_HOST})+",
     "date": (
         r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? +)?(?:"
