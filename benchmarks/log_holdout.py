@@ -2,7 +2,7 @@
 
 The parser's rules were written with all systems in view. Here they are chosen again by machine, by
 the sum of GA and FGA on half of the systems: forward, from the bare rule (equal words, and a word
-with a digit is a value), and backward, from all rules; then the three numbers. The choice is frozen
+with a digit is a value), and backward, from all rules; then the two numbers. The choice is frozen
 and measured on the other half. It matters what counts as one rule, so there are three answers: the
 six rules that a person would state ("what looks like a value is one"), the same with a rule for
 each kind of value, and every switch in the code, each clause of a regular expression almost. The

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 WORDS = ("open", "shut", "user", "from", "by", "the", "disk", "ann", "bob", "cas", "dee", "eve")
 VALUES = ("7", "10.0.0.1:80", "/etc/hosts", "0x1f", "size=5", "(3)", "ssh2", "KB", '"a b"', "[]")
-NAMES = tuple(map("".join, product("abcdef", repeat=2)))
+NAMES = tuple(f"{a}{b}o" for a, b in product("abcdef", repeat=2))
 
 
 @st.composite

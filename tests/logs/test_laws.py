@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from distinctkv import Concentration
 from distinctkv.logs import LogParser, templates
+from distinctkv.logs.parser import LineCache
 from tests.logs.strategies import any_line, hard_line, logs
 
 
@@ -35,7 +36,7 @@ def sizes(parser):
     return parser.seen, parser.n_variants, parser.forgotten, parser.temperature
 
 
-def kept(parser):
+def variants_of(parser):
     """All that is known of the variants but their templates."""
     fields = attrgetter(
         *("key", "rendering", "count", "first_seen", "last_seen", "usage", "collapsed")
@@ -112,7 +113,7 @@ def test_when_templates_are_asked_for_does_not_matter(lines, policy, settled, da
             assert sizes(asked) == sizes(other)
             if data.draw(st.integers(0, 9)) == 0:
                 asked.templates()
-        assert kept(asked) == kept(other)
+        assert variants_of(asked) == variants_of(other)
         assert rows(asked) == rows(other)
 
 
@@ -144,7 +145,7 @@ def test_a_saved_parser_goes_on_as_if_never_stopped(lines, policy, stop, settled
             answer = told(never.add(line))
             assert told(stopped.add(line)) == answer
             assert told(loaded.add(line)) == answer
-        assert kept(loaded) == kept(stopped) == kept(never)
+        assert variants_of(loaded) == variants_of(stopped) == variants_of(never)
         assert sizes(loaded) == sizes(stopped) == sizes(never)
         assert loaded.templates() == stopped.templates() == never.templates()
 
@@ -169,6 +170,16 @@ def test_a_line_goes_by_its_id_when_its_values_are_no_longer_kept(lines, kept):
     assert None not in now
     parted = parser.n_opened - sum(match.opened for match in matches)
     assert parted or now == found
+
+
+@given(logs(), st.integers(1, 8))
+def test_a_line_found_without_its_new_words_is_where_it_was(lines, kept):
+    with patch.object(templates, "MAX_VARIANTS", kept):
+        found = parsed(lines)[0]
+        with patch.object(LineCache, "find_blanked", lambda *_: None):
+            slow = parsed(lines)[0]
+    assert variants_of(found) == variants_of(slow)
+    assert rows(found) == rows(slow)
 
 
 @given(any_lines, any_lines)

@@ -27,13 +27,14 @@ def test_a_line_is_written_as_it_stands_but_for_its_values():
 @pytest.mark.parametrize(
     ("one", "two", "text"),
     [
-        ("port 5 ssh2", "port 6 ssh1", "port <*>"),
+        ("port 5 ssh2", "port 6 ssh1", "port <*> <*>"),
         ("delete 1 2 3", "delete 1", "delete <*>"),
         ("use 5 MB of 7 [3:4]", "use 5 of 7 [3:4]", "use <*> of <*> [<*>]"),
         ("lifetime 00:01", "lifetime <1 sec", "lifetime <*>"),
         ("call f(3)", "call g(3, 4)", "call <*>"),
-        ("open [a, 1] now", "open [b, 2] now", "open [<*>] now"),
+        ("open [a, 1] now", "open [b, 2] now", "open [<*>, <*>] now"),
         ("open 'a b' now", "open None now", "open <*> now"),
+        ("said (7) by [x]", "said (8)", "said (<*>)<*>"),
         ("see [1], ok", "see [1] ok", "see [<*>]<*>ok"),
     ],
 )

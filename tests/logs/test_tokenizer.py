@@ -83,6 +83,9 @@ def test_a_template_shows(text, shown):
 
 
 KEYS = [
+    # scripts without blanks
+    ("ユーザーannがコード5で失敗", "ユーザー ann がコード <*> で失敗"),
+    ("「ann」、接続", "「 ann 」 、 接続"),
     ("", ""),
     ("   ", ""),
     ("Took 25 ms", "Took <*>"),

@@ -55,9 +55,9 @@ def command(
 
     Each template is printed once, in the order of their first lines, with its count, where and
     when it was seen, and an example. With --tokens or --lines as many templates as possible are
-    shown, then as many details: first errors, then templates with a twentieth of all lines, then
-    warnings, then the rarest. A token is at most four letters, two digits or one other character,
-    so a language model counts fewer. --show prints the lines behind an id, as they are.
+    shown, then as many details: first templates with a twentieth of all lines and rare errors in
+    turn, then warnings, then the rarest. A token is at most four letters, two digits or one other
+    character, so a language model counts fewer. --show prints the lines behind an id, as they are.
 
     \b
     distinctkv digest build.log --tokens 2000

@@ -75,7 +75,7 @@ def server(made: MCPServer, folders: tuple[Path, ...]) -> MCPServer:
         """Give a log or a long output in few lines: each template with count, id and an example.
 
         A value is ``<*>``; ``values`` says what stands there. If not all templates fit into so many
-        tokens, errors and rare ones are shown.
+        tokens, frequent ones and rare errors are shown first.
         """
         with log(path) as found:
             return valid(Digest.of(found, values=values).fit(tokens=tokens).text())

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
@@ -271,8 +272,8 @@ class Digest:
     ) -> Digest:
         """The digest within a budget of tokens (see `estimate_tokens`), or of lines.
 
-        As many templates as possible are shown, then as many details. First in line are errors,
-        then templates with a twentieth of all lines, then warnings, then the rarest.
+        As many templates as possible are shown, then as many details. First in line are templates
+        with a twentieth of all lines and rare errors in turn, then warnings, then the rarest.
         """
         if tokens is None and lines is None:
             return self
@@ -292,7 +293,7 @@ class Digest:
         none = replace(self, detailed=frozenset(), brief=frozenset(), cut=CUT)
         n_tokens, n_lines = _size(none.text())
         detailed, brief = set[int](), set[int]()
-        order = sorted(self.rows, key=self._priority)
+        order = self._order()
         for shown, render in ((brief, _brief), (detailed, _details)):
             for row in order:
                 more_tokens, more_lines = _size(render(row))
@@ -367,10 +368,15 @@ class Digest:
             return json.dumps(self.data(), ensure_ascii=False)
         return self.markdown() if form == "markdown" else self.text()
 
-    def _priority(self, row: DigestRow) -> tuple[int, int, int]:
-        frequent = row.count >= FREQUENT * self.n_messages
-        group = 0 if row.severity == 2 else 1 if frequent else 3 - row.severity
-        return group, row.count, row.first_line
+    def _order(self) -> list[DigestRow]:
+        """The rows, first in line for room: the most frequent and the rarest errors in turn."""
+        rows = sorted(self.rows, key=lambda row: (row.count, row.first_line))
+        frequent = [row for row in rows[::-1] if row.count >= FREQUENT * self.n_messages]
+        others = [row for row in rows if row.count < FREQUENT * self.n_messages]
+        errors = [row for row in others if row.severity == 2]
+        in_turn = chain(*zip_longest(frequent, errors))
+        rest = sorted((row for row in others if row.severity < 2), key=lambda row: -row.severity)
+        return [*(row for row in in_turn if row is not None), *rest]
 
     def _title(self) -> str:
         text = (

@@ -23,12 +23,13 @@ from ..policy import Concentration, check_real
 from ..slots import Ints
 from .rendering import align
 from .templates import Template, Templates, Variant
-from .tokenizer import Line, clean, mask, tokenize
+from .tokenizer import NEW_WORD, WILD, Key, Line, blank, clean, mask, tokenize
 
 KIND = "log parser"
 EXAMPLES = 3  # lines shown of a template
 MAX_LENGTH = 1000  # characters; longer lines are not cached, and examples are cut
-CACHED_LINES, CACHED_MASKED = 1 << 14, 1 << 14
+CACHED_LINES, CACHED_MASKED, CACHED_BLANKED = 1 << 14, 1 << 14, 1 << 12
+_NOT_CACHED: tuple[Key, Variant | None, int] = (), None, 0
 SPARE = 64  # entries of evicted variants in the order of eviction, besides one per variant
 
 
@@ -97,7 +98,7 @@ class LogParser:
         """Take in a line that is not cached."""
         text, masked = self._cache.read(line)
         with self._guard:
-            variant = self._cache.find_masked(text, masked)
+            variant = self._cache.find_masked(text, masked) or self._find_blanked(masked)
             if variant is not None:
                 return _report(self._count(variant), text)
             read = tokenize(masked)
@@ -120,7 +121,7 @@ class LogParser:
                 variant = find(line)
                 if variant is None:
                     text, masked = self._cache.read(line)
-                    variant = self._cache.find_masked(text, masked)
+                    variant = self._cache.find_masked(text, masked) or self._find_blanked(masked)
                     if variant is None:
                         variant = self._insert(text, masked, tokenize(masked))
                 templates.append(self._count(variant).template)
@@ -292,8 +293,12 @@ class LogParser:
         }
         return setting | ({"decay": self.concentration.decay} if with_decay else {})
 
+    def _find_blanked(self, masked: str) -> Variant | None:
+        return self._cache.find_blanked(masked, self._templates)
+
     def _insert(self, text: str, masked: str, line: Line) -> Variant:
         variant = self._templates.insert(line, text[:MAX_LENGTH], self.seen)
+        self._cache.store_blanked(line, variant, self._templates.n_collapses)
         self._cache.store(text, masked, variant)
         return variant
 
@@ -394,13 +399,20 @@ def _rows(lines: Iterable[str | bytes]) -> list[str | bytes]:
 
 
 class LineCache:
-    """Variants by line and by masked line, so that most lines are neither masked nor tokenized."""
+    """Variants by line and by masked line, so that most lines are neither masked nor tokenized.
+
+    Where all places of new words are values of a collapsed variant, it is found by the masked line
+    without them.
+    """
 
     def __init__(self, max_line: int) -> None:
         self.truncated = 0  # lines that were cut
         self._max_line = max_line
         self._lines: dict[str | bytes, Variant] = {}
         self._masked: dict[str, Variant] = {}
+        # With a key that has such a line, and how many variants had collapsed then.
+        self._blanked: dict[str, tuple[Key, Variant | None, int]] = {}
+        self._blank, self._unknown = "", list[str]()  # of the last line: the text, its new words
 
     def find(self, line: str | bytes) -> Variant | None:
         """The variant of a line that was seen before."""
@@ -414,6 +426,32 @@ class LineCache:
             return None
         self._store(self._lines, CACHED_LINES, text, variant)
         return variant
+
+    def find_blanked(self, masked: str, templates: Templates) -> Variant | None:
+        """The variant of a masked line that differs from a known one in new words only."""
+        self._blank, self._unknown = "", []
+        if not templates.n_collapses:
+            return None
+        self._blank, self._unknown = blank(masked, templates.words)
+        key, variant, n_collapses = self._blanked.get(self._blank, _NOT_CACHED)
+        if variant is None or variant.template is None:
+            return None
+        if n_collapses != templates.n_collapses:  # another one may have these lines now
+            if templates.count_variant(key) is not variant:
+                return None
+            self._blanked[self._blank] = key, variant, templates.n_collapses
+        return variant
+
+    def store_blanked(self, line: Line, variant: Variant, n_collapses: int) -> None:
+        """Cache the variant of the last line, if it is the same whatever the new words are."""
+        new = self._unknown
+        values = [
+            text for token, text in zip(line.key, line.literals, strict=True) if token == WILD
+        ]
+        shown = any(word in text for word in new for text in values)
+        if new and not shown and (variant.collapsed or not set(new).intersection(line.key)):
+            key = tuple([NEW_WORD if token in new else token for token in line.key])
+            self._store(self._blanked, CACHED_BLANKED, self._blank, (key, variant, n_collapses))
 
     def store(self, text: str, masked: str, variant: Variant) -> None:
         """Cache the variant of a line."""
@@ -444,7 +482,7 @@ class LineCache:
         self.truncated = truncated
 
     @staticmethod
-    def _store(cache: dict[Any, Variant], most: int, text: str, variant: Variant) -> None:
+    def _store(cache: dict[Any, Any], most: int, text: str, variant: object) -> None:
         if len(text) <= MAX_LENGTH:
             if len(cache) >= most:
                 cache.clear()

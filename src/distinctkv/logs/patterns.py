@@ -12,11 +12,12 @@ the lines matters nor in which of several parsers they were.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import reduce
 from itertools import combinations
 from math import ceil, inf
-from operator import xor
+from operator import eq, xor
 from typing import Any
 
 from .rendering import REST
@@ -24,7 +25,7 @@ from .tokenizer import MESSAGE_WORD, WILD, Key, is_word
 
 Node = dict[str | None, Any]  # a node of a trie: by token the next node; by None the key
 
-MAX_TOKENS, MAX_WORDS = 80, 12  # longer keys open no pattern, or none with two wildcards at once
+MAX_TOKENS, MAX_WORDS = 80, 16  # longer keys open no pattern, or none with two wildcards at once
 BEFORE_VALUES = frozenset((":", "is"))  # a word after one of these is more often a value
 EMPTY = frozenset((":", "="))  # after one of these a value may be empty
 MIN_HEAD = 2  # words before a colon after which any text may stand; one word names a component
@@ -35,16 +36,18 @@ class KeyTree:
 
     def __init__(self) -> None:
         self._root: Node = {}
+        self._last: tuple[Key, list[Key]] = (), []  # a key, and those that cover it
 
     def add(self, key: Key) -> None:
         """Add a key."""
-        node = self._root
+        node, self._last = self._root, ((), [])
         for token in key:
             node = node.setdefault(token, {})
         node[None] = key
 
     def remove(self, key: Key) -> None:
         """Remove a key that was added."""
+        self._last = (), []
         path = [node := self._root]
         for token in key:
             path.append(node := node[token])
@@ -63,6 +66,8 @@ class KeyTree:
         >>> tree.covering(("a", "b"))
         [('<*>', 'b'), ('a', '<*>')]
         """
+        if key == self._last[0]:
+            return self._last[1]
         found: list[Key] = []
         length = len(key)
         todo: list[tuple[Node, int]] = [(self._root, 0)]
@@ -79,7 +84,9 @@ class KeyTree:
                 todo.append((node[token], place + 1))
             if token != WILD and WILD in node and is_word(token):
                 todo.append((node[WILD], place + 1))
-        return [other for other in found if other != key and _has_word(other)]
+        found = [other for other in found if other != key and _has_word(other)]
+        self._last = key, found
+        return found
 
     def covered(self, key: Key) -> list[Key]:
         """The other keys that this one covers."""
@@ -139,7 +146,8 @@ class Evidence:
     ``tau (n + d) / d``.
 
     Text of any length may stand after a colon at the end of a line: then the first words are
-    counted, and those before the colon must be two or more (one is the name of a component).
+    counted, and those before the colon must be two or more, or one after a value (one word at the
+    start is the name of a component).
     """
 
     def __init__(self, tree: KeyTree, tau: float, min_values: int) -> None:
@@ -147,6 +155,8 @@ class Evidence:
         self._few = ceil(min_values / 2)
         self._words: dict[int, int] = {}  # by place, how many; those in capitals count 1 << 32, too
         self._pairs: dict[int, int] = {}  # by pair of places, how many keys
+        # By pair of places with enough keys, the words at each.
+        self._pair_words: dict[int, tuple[Counter[str], Counter[str]]] = {}
         self._first: dict[int, dict[str, int]] = {}  # by text before a colon, the next tokens
 
     def add(self, key: Key) -> list[Key]:
@@ -222,24 +232,37 @@ class Evidence:
                 pairs[number] = count
             else:
                 del pairs[number]
-            if count >= needed and change > 0:
-                pattern = (*key[:one], WILD, *key[one + 1 : two], WILD, *key[two + 1 :])
-                words = [
-                    (other[one], other[two])
-                    for other in (key, *self._tree.covered(pattern))
-                    if (*other[:one], WILD, *other[one + 1 : two], WILD, *other[two + 1 :])
-                    == pattern
-                    and is_word(other[one])
-                    and is_word(other[two])
-                ]
-                if min(len(set(seen)) for seen in zip(*words, strict=True)) >= needed:
+            if number in self._pair_words or (change > 0 and count >= needed):
+                pattern = _opened(key, one, two)
+                words = self._words_of(number, pattern, key, (one, two), change)
+                if change > 0 and min(map(len, words)) >= needed:
                     opened.append(pattern)
         return opened
+
+    def _words_of(
+        self, number: int, pattern: Key, key: Key, places: tuple[int, int], change: int
+    ) -> tuple[Counter[str], Counter[str]]:
+        """The words at two places of keys that are equal otherwise, with the change of this one."""
+        found = self._pair_words.get(number)
+        if found is None:
+            found = self._pair_words[number] = Counter(), Counter()
+            keys = [key, *(other for other in self._tree.covered(pattern) if other != key)]
+            keys = [other for other in keys if _opened(other, *places) == pattern]
+        else:
+            keys = [key]
+        for words, place in zip(found, places, strict=True):
+            for other in keys:
+                words[other[place]] += change
+                if not words[other[place]]:
+                    del words[other[place]]
+        if not found[0]:
+            del self._pair_words[number]
+        return found
 
     def _count_text(self, key: Key, place: int, number: int, change: int) -> list[Key]:
         """Count the token after a colon or "=", or none; the pattern for any text there."""
         head, rest = key[: place + 1], key[place + 1 :]
-        n_words = _n_apart(head) if key[place] == ":" else 0
+        n_words = _n_apart(head) + (WILD in head[:-2]) if key[place] == ":" else 0
         ends = rest in ((), (WILD,))
         if not (ends or n_words >= MIN_HEAD):
             return []
@@ -263,6 +286,13 @@ def _places(key: Key) -> tuple[list[int], int]:
     places = [place for place, token in enumerate(key) if is_word(token)]
     messages = sum([token[:1] == MESSAGE_WORD for token in key])
     return places, messages or len(places)
+
+
+def _opened(key: Key, one: int, two: int) -> Key:
+    """The pattern with wildcards at two places of a key; the key itself if one is no word."""
+    if not (is_word(key[one]) and is_word(key[two])):
+        return key
+    return (*key[:one], WILD, *key[one + 1 : two], WILD, *key[two + 1 :])
 
 
 def _in_text(key: Key, place: int) -> bool:
@@ -291,9 +321,10 @@ def novelty(key: Key, others: Sequence[Key]) -> float:
     >>> novelty(tuple("abcd"), [tuple("abxx"), tuple("xbcd")])
     0.25
     """
+    words = [None if token == WILD else token for token in key]
     least = inf
     for other in others:
         constants = len(other) - other.count(WILD)
-        shared = sum([a == b != WILD for a, b in zip(key, other, strict=True)])
+        shared = sum(map(eq, words, other))
         least = min(least, 1 - shared / constants if constants else 1.0)
     return min(least, 1.0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -12,7 +13,8 @@ from .tokenizer import WILD, Key
 REST = "\ufdd8"  # the last token of a key that any further tokens may replace
 # A private character between the common prefix and the common suffix of separators that differ.
 GAP = "\ufdd9"
-_PAIRS = {"'": "'", '"': '"', "(": ")", "[": "]"}
+_CLOSING = {"'": "'", '"': '"', "(": ")", "[": "]", "{": "}"}
+_word = re.compile(r"<\*>|\w+|\W")
 
 
 class Rendering(NamedTuple):
@@ -66,22 +68,26 @@ class Rendering(NamedTuple):
         >>> Rendering(("a", "<*>"), ("[", "=", "]")).text()
         '[a=<*>]'
         """
-        separators = [self._separator(number) for number in range(len(self.separators))]
-        return separators[0] + "".join(map(str.__add__, self.literals, separators[1:]))
+        literals = [_show(one) for one in self.literals]
+        parts = [_separator(self.separators[0], "", literals[0] if literals else "")]
+        for number, (literal, separator) in enumerate(
+            zip(literals, self.separators[1:], strict=True), 1
+        ):
+            after = literals[number] if number < len(literals) else ""
+            parts += [literal, _separator(separator, literal, after)]
+        return "".join(parts)
 
-    def _separator(self, number: int) -> str:
-        """The separator before this literal, or after the last.
 
-        Where separators differ, a wildcard beside them takes the part that is not common.
-        """
-        head, gap, tail = self.separators[number].partition(GAP)
-        if not gap:
-            return head
-        after = self.literals[number : number + 1] == (WILD,)
-        if after:
-            return head
-        # Prefix and suffix may overlap: of both only one is shown.
-        return tail if number > 0 and self.literals[number - 1] == WILD else head + WILD
+def _separator(separator: str, before: str, after: str) -> str:
+    """A separator between two literals.
+
+    If it is not always the same, a wildcard beside it takes the part that is not common.
+    """
+    head, gap, tail = separator.partition(GAP)
+    if not gap or after.startswith(WILD):
+        return head
+    # Prefix and suffix may overlap: of both only one is shown.
+    return tail if before.endswith(WILD) else head + WILD
 
 
 def common(renderings: Sequence[tuple[Key, Rendering]]) -> Rendering:
@@ -139,13 +145,62 @@ def align(template: str, line: str) -> tuple[str, ...] | None:
     return (*found, line[place:end])
 
 
+@lru_cache(1 << 12)
 def _common_literal(ours: str, theirs: str) -> str:
-    """A wildcard if they differ, in the quotes or brackets that both have."""
+    """What two texts of a value begin and end with, in whole words, and their least length.
+
+    >>> _show(_common_literal("ann [preauth]", "bob7 [preauth]"))
+    '<*> [preauth]'
+    """
     if ours == theirs:
         return ours
-    if ours[:1] == theirs[:1] in _PAIRS and ours[-1:] == theirs[-1:] == _PAIRS[ours[:1]]:
-        return ours[0] + WILD + ours[-1]
-    return WILD
+    head, tail, length = _parts(ours)
+    other, end, size = _parts(theirs)
+    first, last = n_equal((head, other)), n_equal((tail[::-1], end[::-1]))
+    texts = "".join(head[:first]), "".join(tail[len(tail) - last :]), str(min(length, size))
+    return GAP.join(texts)
+
+
+def _parts(literal: str) -> tuple[Key, Key, int]:
+    """The first and the last words of a literal, and how many it has at least."""
+    head, *rest = literal.split(GAP)
+    words = tuple(_word.findall(head))
+    return (
+        (words, tuple(_word.findall(rest[0])), int(rest[1])) if rest else (words, words, len(words))
+    )
+
+
+def _show(literal: str) -> str:
+    """A literal, with a wildcard for what differs.
+
+    Its first and last words may overlap in the shortest text: then the first are shown. Brackets
+    and quotes are shown if they end in what is shown.
+    """
+    if GAP not in literal:
+        return literal
+    head, tail, length = _parts(literal)
+    tail = tail if len(head) + len(tail) <= length else ()
+    if not _balanced((*head, *tail)):
+        head = next(head[:n] for n in range(len(head), -1, -1) if _balanced(head[:n]))
+        tail = next(tail[n:] for n in range(len(tail) + 1) if _balanced(tail[n:]))
+    return "".join(head).removesuffix(WILD) + WILD + "".join(tail).removeprefix(WILD)
+
+
+def _balanced(words: Key) -> bool:
+    """Whether every bracket and quote is closed.
+
+    >>> _balanced(("(", "<*>", ")")), _balanced(("a", ")")), _balanced(("'", "b"))
+    (True, False, False)
+    """
+    still_open: list[str] = []
+    for word in words:
+        if still_open and word == still_open[-1]:
+            still_open.pop()
+        elif word in _CLOSING:
+            still_open.append(_CLOSING[word])
+        elif word in _CLOSING.values():
+            return False
+    return not still_open
 
 
 def _common_separator(ours: str, theirs: str) -> str:

@@ -8,6 +8,7 @@ line at once is what is said of it after any other.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -190,7 +191,8 @@ class Templates:
     def __init__(self, tau: float, min_values: int) -> None:
         self.variants: dict[Key, Variant] = {}
         self.next_id = 0
-        self.n_held = self.n_seeds = 0
+        self.n_held = self.n_seeds = self.n_collapses = 0
+        self.words: Counter[str] = Counter()  # in how many variants a token is
         self._tree = KeyTree()
         self._evidence = Evidence(self._tree, tau, min_values)
         self._by_id: dict[int, Template] = {}
@@ -274,6 +276,10 @@ class Templates:
         """Lines of the template with this id."""
         return self._by_id[number].root().count
 
+    def count_variant(self, key: Key) -> Variant | None:
+        """The variant that would count a line with this key; None if it would open one."""
+        return self.variants.get(key) or self._full(key)
+
     def _full(self, key: Key) -> Variant | None:
         """The collapsed variant that counts lines with this key."""
         covering = (self.variants[other] for other in self._tree.covering(key))
@@ -326,6 +332,7 @@ class Templates:
         key = variant.key
         self.variants[key] = variant
         self._tree.add(key)
+        self.words.update(key)
         self._lengths.setdefault(len(key), {})[key] = None
         self._count_held(variant, 1)
 
@@ -349,6 +356,7 @@ class Templates:
                     pattern.add(variant)
                 self._remove(variant)
         pattern.collapsed = True
+        self.n_collapses += 1
         self._count_held(pattern, 1)
 
     def _remove(self, variant: Variant) -> None:
@@ -357,6 +365,10 @@ class Templates:
         variant.template.remove(variant)
         self._tree.remove(key)
         self._evidence.remove(key)
+        for token in key:
+            self.words[token] -= 1
+            if not self.words[token]:
+                del self.words[token]
         for other in self._tree.covering(key):
             self.variants[other].n_covered -= 1
         del self.variants[key], self._lengths[len(key)][key]

@@ -12,7 +12,7 @@ No rule names a system.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ WILD = "<*>"
 VALUE = "\ufdd0"
 KINDS = {"(": "\ufdd1", "[": "\ufdd2", "{": "\ufdd3", "<": "\ufdd4", "'": "\ufdd5", '"': "\ufdd6"}
 MESSAGE_WORD = "\ufdd7"  # begins a word of a message field
+BLANK = "\ufdda"  # stands for any plain word
+NEW_WORD = f"{BLANK}w"  # a word that no line has
 _MASKS = VALUE + "".join(KINDS.values())
 _STRUCTURES = "".join(KINDS.values())
 _private = re.compile("[\ufdd0-\ufddf]")
@@ -84,7 +86,9 @@ _message = re.compile(
     r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"'=]+)(?!\S))"
 )
 _logfmt = re.compile(r"[\w.]+=")
-_word = re.compile(r"[^\W\d_]+")
+# Scripts that put no blanks between words: a run of their letters is a word.
+_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_word = re.compile(rf"[{_UNSPACED}]+|[^\W\d_{_UNSPACED}]+")
 
 
 def clean(line: str) -> str:
@@ -176,7 +180,7 @@ _ZONE = r"(?: (?:UTC|GMT|[A-Z]{1,3}[DS]T|[CEMW]ET))?"
 _CALENDAR_START = "Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _HOST = rf"[A-Za-z0-9{VALUE}_-]+"
 _HEX, _BYTE = f"[0-9A-Fa-f{VALUE}]", f"(?:[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}})"
-_DELIMITERS = rf"\s=:,;|()\[\]{{}}<>@\"'%#!?*`{_STRUCTURES}"
+_DELIMITERS = rf"\s=:,;|()\[\]{{}}<>@\"'%#!?*`、。「」（）：{_STRUCTURES}"
 _FLAT = r"(?:[^()\[\]{}<>]|\([^()\[\]{}<>]*\)|\[[^()\[\]{}<>]*\])*"
 _SIMPLE = rf"[(\[](?=[^()\[\]]*[{_MASKS}\d=,]){_FLAT}[)\]]"
 # What a masked line consists of, the first that matches; all but the last three are values.
@@ -193,7 +197,9 @@ SCANNED: dict[str, str] = {
         rf"(?:[A-Fa-f]{{2,4}}:)+:?{_HEX}*{VALUE}|{_HEX}*{VALUE}(?:::?[A-Fa-f]{{2,4}})+)(?![\w:{VALUE}])"
     ),
     "dump": rf"(?<!\S)(?:{_BYTE} ){{3,}}{_BYTE}(?!\S)",
-    "base64": rf"(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;])",
+    "base64": (
+        rf"(?<![\w+/{VALUE}])(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;])"
+    ),
     "mail": rf"(?<![\w.+{VALUE}-])[\w.+{VALUE}-]+@{_HOST}(?:\.{_HOST})+",
     "date": (
         r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? +)?(?:"
@@ -217,7 +223,7 @@ SCANNED: dict[str, str] = {
         rf"(?<![\w.{VALUE}/-])(?:[A-Za-z_]{{2,}}(?=\.{VALUE}(?!\w))|"
         rf"(?:[A-Z_]{{2,}}|[A-Z]?[a-z_]{{2,}})(?=/{VALUE}(?![^\s,;:)\]\"'])))"
     ),
-    "word": rf"{MESSAGE_WORD}?[^{_DELIMITERS}]+",
+    "word": rf"{MESSAGE_WORD}?(?:[{_UNSPACED}]+|[^{_DELIMITERS}{_UNSPACED}]+)",
     "blanks": r"\s+",
     "mark": r".",
 }
@@ -367,3 +373,31 @@ def _is_value(word: str, after: str, *, first: bool) -> bool:
 def is_word(token: str) -> bool:
     """Whether a token has letters or digits: not a mark, not a value."""
     return token != WILD and any(map(str.isalnum, token))
+
+
+# Blanking
+
+_TELLING = _NEVER_PLAIN | _USER | {"user", "Caused"}  # words that decide what others are
+# A word that is one token whatever its letters are, and tells nothing about its neighbours.
+_blankable = re.compile(
+    rf"(?<![^\s=(])(?!{_CALENDAR_START}|[A-Fa-f]+:)[A-Za-z]{{2,}}[a-z](?<!Error|ption|ailed)"
+    r"(?= \S|\)|$|:(?![:/\\]))"
+)
+
+
+def blank(masked: str, known: Container[str]) -> tuple[str, list[str]]:
+    """A masked line with one character for each plain word that is not known, and these words.
+
+    >>> blank(mask("door 7 of house Elm is open"), {"of", "house", "is", "open"})[1]
+    ['Elm']
+    """
+    unknown = []
+
+    def replace(found: re.Match[str]) -> str:
+        word = found[0]
+        if word in known or word in _TELLING:
+            return word
+        unknown.append(word)
+        return BLANK
+
+    return _blankable.sub(replace, masked), unknown
