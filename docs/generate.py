@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -201,6 +202,7 @@ def pages() -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))  # the reproduction is not installed
     FOLDER.mkdir(exist_ok=True)
     for page, text in pages().items():
         (FOLDER / page).write_text(text, encoding="utf-8")

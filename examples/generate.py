@@ -6,8 +6,8 @@ MODEL is one that transformers can load: Llama, Mistral, Qwen2, Qwen3, Phi3 or G
 SmolLM2-135M-Instruct and the log of ``docs/learn/language_model.md`` it prints:
 
     reading 2,561 tokens
-    2560 tokens in 601.7 slots a head and 32 outside: 24.8% kept
-    33,345,688 bytes of 117,964,800, 1,498,328 of them for the metric
+    2560 tokens in 601.8 slots a head and a window of 32: 24.8% kept
+    33,794,664 bytes of 117,964,800, 1,498,328 of them for the metric
     The maintenance code for tonight is 7391.
 """
 

@@ -142,7 +142,8 @@ def _prepare_data(names: Sequence[str]) -> None:
     """Download MovieLens if a study needs it; say which other streams are missing."""
     readers: dict[str, list[str]] = {}
     for name in names:
-        for stream in runner.missing_data(*studies.STREAMS.get(name, ())):
+        missing = runner.missing_data(*studies.STREAMS.get(name, ()))
+        for stream in dict.fromkeys(one.partition("/")[0] for one in missing):  # loghub/BGL
             readers.setdefault(stream, []).append(name)
     if "movielens" in readers:
         try:
@@ -153,8 +154,8 @@ def _prepare_data(names: Sequence[str]) -> None:
             click.echo(str(error), err=True)
     for stream, waiting in readers.items():
         click.echo(
-            f"{stream} is not on this machine, so claims of {', '.join(waiting)} will not be "
-            f"measured; to get it: python -m reproduction.data get {stream}",
+            f"{stream} is not on this machine: some claims of {', '.join(waiting)} will not be "
+            f"measured. To get it: python -m reproduction.data get {stream}",
             err=True,
         )
 

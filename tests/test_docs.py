@@ -94,7 +94,6 @@ def test_pages_made_from_the_code_and_all_others_are_in_the_contents():
         assert page in contents
 
 
-@pytest.mark.slow
 def test_the_site_builds_without_a_broken_link():
     for command in (["docs/generate.py"], ["-m", "zensical", "build", "--clean", "--strict"]):
         subprocess.run([sys.executable, *command], cwd=ROOT, check=True)

@@ -407,12 +407,12 @@ FIGURES: Mapping[str, tuple[Lines | Dots, str]] = {
             (
                 Mark("plain recall", "plain", "s1", spread=False),
                 Mark("safe recall", "safe", "s2", spread=False),
-                Mark("chosen recall", "setting to choose", "s3", False, 10, spread=False),
+                Mark("chosen recall", "recommended", "s3", False, 10, spread=False),
             ),
             ALONG,
         ),
         "Recall where each strain is greatest: with the paper's setting, with one safe setting for "
-        "all, and with the setting to choose.",
+        "all, and with the recommended one.",
     ),
 }
 

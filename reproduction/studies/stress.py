@@ -28,7 +28,7 @@ from .synthetic_keys import used_seeds
 
 TITLE = "What breaks the rule, and which settings withstand it"
 QUESTION = (
-    "The paper's stream is kind: items far apart, little noise, nothing that changes. What happens "
+    "The paper's stream is easy: items far apart, little noise, nothing that changes. What happens "
     "when keys are alike, repeats are noisy, items drift, values change or are wrong, or items are "
     "many, and which settings help?"
 )

@@ -1,5 +1,7 @@
+import re
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -313,3 +315,18 @@ def test_claims_by_construction_are_slots_and_parameters():
         ("adaptive", "peak"): 1,
         ("adaptive_real", "phase end"): 2,
     }
+
+
+def test_the_readme_counts_the_claims_of_the_file():
+    found = Counter(
+        line.get("kind", "measured") == "measured"
+        for study in studies.NAMES
+        for line in lines(study).values()
+    )
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    numbers = re.search(
+        r"of (\d+) independent claims (\d+) hold, (\d+) differ, (\d+) is inconclusive", text
+    )
+    total, *verdicts = map(int, numbers.groups())
+    assert total == sum(verdicts) == found[True]
+    assert f"Another {found[False]} numbers" in text
