@@ -41,7 +41,7 @@ KERNELS = [  # types of the arguments in order, the constants, the options
     (prepare, "pchwI", {"D": D, "R": 64}, {}),
     (lay_out, "bccphcwwIIIIIFF", {"MASKED": True, "D": D, "R": 64}, {}),
     (nearest, [half(256), half(64), *"wwwwwIII"], {"R": 256, "T": 64}, {"num_warps": 8}),
-    (sieve, "wwwppwdppccwFIIII", {"D": D, "R": 256, "T": 64, "P": 2}, {}),
+    (sieve, "wwwppwdppccwFIIII", {"D": D, "R": 256, "T": 64}, {}),
     (line_up, "cwwIIII", {"R": 1024}, {}),
     (pairs, "phwwdpwFFI", {"D": D, "R": 64, "W": 32}, {}),
     (settle, "wwwwwcwwII", {"R": 64, "W": 32}, {}),

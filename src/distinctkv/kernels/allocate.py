@@ -173,7 +173,6 @@ class Cut(NamedTuple):
     chunk: int = 1024
     block: int = 256
     tile: int = 64
-    parts: int = 1
     settle: int = 64
     warps: int = 8
     stages: int = 3
@@ -266,7 +265,7 @@ class Run:
         """Tables that a chunk needs; the next one overwrites them."""
         N, how = self.rows.shape[0], self.how
         words = self.rows.new_empty(0, dtype=torch.int32)
-        self.searched = words.new_empty(3, how.parts, N, how.chunk).unbind()
+        self.searched = words.new_empty(3, N, how.chunk).unbind()
         self.queues, self.given = words.new_empty(2, N, how.chunk)
         self.sizes = words.new_empty(N)
         self.within = words.new_empty(N, how.chunk, how.chunk // 32)
@@ -279,7 +278,7 @@ class Run:
         N, L, D = self.rows.shape
         how = self.how
         blocks = triton.cdiv(how.chunk, how.block)
-        nearest[(blocks, how.parts, N)](
+        nearest[(blocks, N)](
             self.tokens_in, self.slots_in, self.ranks, self.open, *self.searched,
             begin, L, self.room,
             R=how.block, T=how.tile, num_warps=how.warps, num_stages=how.stages,
@@ -287,7 +286,7 @@ class Run:
         sieve[(blocks, N)](
             *self.searched, self.rows, self.slots, self.open, self.tau, self.certain, self.strays,
             self.valid, self.states, self.found, rough(D), begin, how.chunk, L, self.room,
-            D=D, R=how.block, T=how.tile, P=how.parts, enable_fp_fusion=False,
+            D=D, R=how.block, T=how.tile, enable_fp_fusion=False,
         )  # fmt: skip
 
     def _settle(self, begin: int) -> None:

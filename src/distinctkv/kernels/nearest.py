@@ -94,7 +94,7 @@ def recheck(
 
 
 # N streams, L tokens, S room for slots, D key size, C tokens of a chunk
-# R tokens of a block, T slots of a tile, P parts that the slots are dealt to
+# R tokens of a block, T slots of a tile
 
 
 NOTHING = tl.constexpr(-4.0)  # less than any similarity
@@ -138,37 +138,34 @@ def nearest(
     slots,  # (N S, D) float16, a descriptor of blocks (T, D)
     ranks,  # (T,)
     counts,  # (N,): slots in use
-    tops,  # (P, N, C): mark of the nearest slot
-    tiles,  # (P, N, C): where its tile starts
-    seconds,  # (P, N, C): mark of the best slot of any other tile
+    tops,  # (N, C): mark of the nearest slot
+    tiles,  # (N, C): where its tile starts
+    seconds,  # (N, C): mark of the best slot of any other tile
     begin,
     L,
     S,
     R: tl.constexpr,
     T: tl.constexpr,
 ):
-    """The nearest slot of each token of a chunk; grid (C / R, P, N)."""
-    block, part, stream = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """The nearest slot of each token of a chunk; grid (C / R, N)."""
+    block, stream = tl.program_id(0), tl.program_id(1)
     n_slots = tl.load(counts + stream)
-    share = tl.cdiv(tl.cdiv(n_slots, T), tl.num_programs(1)) * T
-    first = part * share
-    last = tl.minimum(first + share, n_slots)
     rank = tl.load(ranks + tl.arange(0, T))
     rows = keys.load([stream * L + begin + block * R, 0])
     top = tl.full((R,), LEAST, tl.int32)
     second = top
     tile = tl.zeros((R,), tl.int32)
-    whole = first + tl.maximum(last - first, 0) // T * T
-    for start in range(first, whole, T):
+    whole = n_slots // T * T
+    for start in range(0, whole, T):
         sims = tl.dot(rows, slots.load([stream * S + start, 0]).T)
         top, tile, second = keep(tl.max(mark(sims, rank, T), 1), start, top, tile, second)
-    if whole < last:
+    if whole < n_slots:
         sims = tl.dot(rows, slots.load([stream * S + whole, 0]).T)
-        used = whole + tl.arange(0, T) < last
+        used = whole + tl.arange(0, T) < n_slots
         marks = mark(tl.where(used[None, :], sims, NOTHING), rank, T)
         top, tile, second = keep(tl.max(marks, 1), whole, top, tile, second)
     C = tl.num_programs(0) * R
-    place = (part * tl.num_programs(2) + stream).to(tl.int64) * C + block * R + tl.arange(0, R)
+    place = stream.to(tl.int64) * C + block * R + tl.arange(0, R)
     tl.store(tops + place, top)
     tl.store(tiles + place, tile)
     tl.store(seconds + place, second)
@@ -233,10 +230,6 @@ def again(
         tl.store(doubts + place, doubt.to(tl.int8), mask=real)
 
 
-# N streams, L tokens, S room for slots, D key size, C tokens of a chunk
-# R tokens of a block, T slots of a tile, P parts that the slots were dealt to
-
-
 # What is known of a token.
 DONE = tl.constexpr(0)  # it merges, and its nearest slot is certain
 NEAR = tl.constexpr(1)  # it merges; which slot is nearest must be looked at again
@@ -246,24 +239,8 @@ DEAD = tl.constexpr(4)  # padding
 
 
 @triton.jit
-def join(tops, tiles, seconds, place, step, T: tl.constexpr, P: tl.constexpr):
-    """The best over all parts: similarity, slot, tile, and the best similarity of other tiles."""
-    top = tl.load(tops + place)
-    tile = tl.load(tiles + place)
-    second = tl.load(seconds + place)
-    for part in tl.static_range(1, P):
-        other = tl.load(tops + place + part * step)
-        rest = tl.load(seconds + place + part * step)
-        second = tl.maximum(tl.maximum(second, rest), tl.minimum(other, top))
-        tile = tl.where(other > top, tl.load(tiles + place + part * step), tile)
-        top = tl.maximum(other, top)
-    slot = tile + T - 1 - (top & (T - 1))
-    return similarity(top, T), slot, tile, similarity(second, T)
-
-
-@triton.jit
 def sieve(
-    tops,  # (P, N, C), from `nearest`, with the next two
+    tops,  # (N, C), from `nearest`, with the next two
     tiles,
     seconds,
     keys,  # (N, L, D) float32
@@ -283,7 +260,6 @@ def sieve(
     D: tl.constexpr,
     R: tl.constexpr,
     T: tl.constexpr,
-    P: tl.constexpr,
 ):
     """Sort a chunk's tokens into done, near and novel; grid (C / R, N)."""
     block, stream = tl.program_id(0), tl.program_id(1)
@@ -295,9 +271,10 @@ def sieve(
     edge = (1 - tau).to(tl.float32)
     stray = tl.load(strays + stream)
     off = slack * (1 + 4 * stray) + 2 * stray
-    step = tl.num_programs(1).to(tl.int64) * C
     here = stream.to(tl.int64) * C + block * R + row
-    top, slot, tile, second = join(tops, tiles, seconds, here, step, T, P)
+    best, tile = tl.load(tops + here), tl.load(tiles + here)
+    slot = tile + T - 1 - (best & (T - 1))
+    top, second = similarity(best, T), similarity(tl.load(seconds + here), T)
     alive = tl.load(valid + place, mask=token < L, other=0) > 0
     sure = top - off > 1 - tl.load(certain + stream)
     state = tl.where((top >= edge) & (n_slots > 0), tl.where(sure, DONE, NEAR), NOVEL)
