@@ -7,7 +7,8 @@ is not certain yet (`again`; `refine` where 16 bits cannot tell; `recheck` where
 and what follows from it all (`look_back`, `conclude`).
 """
 
-# B batch, H heads, N = B H sequences, L tokens, S room for slots, D key size, C tokens of a chunk
+# B sequences, H heads, N = B H, L tokens, S room for slots, D key size, C tokens of a chunk,
+# R tokens of a block
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -38,8 +39,6 @@ from .nearest import (
     sieve,
     tiles,
 )
-
-# B batch, L tokens, H heads, D key size, N = B H streams, R tokens of a block
 
 
 class Laid(NamedTuple):
@@ -115,9 +114,6 @@ def lay_out(
     tl.atomic_add(refused + stream, tl.sum((real & (good == 0)).to(tl.int32), 0))
 
 
-# N streams, L tokens, S room for slots, R tokens of a block
-
-
 @triton.jit
 def look_back(
     states,  # (N, L)
@@ -162,9 +158,6 @@ def conclude(
     tl.store(leads + place, lead.to(tl.int8), mask=inside)
     tl.store(slots + place, tl.where(real, slot, -1), mask=inside)
     tl.store(openers + stream.to(tl.int64) * S + own, token.to(tl.int64), mask=lead)
-
-
-# N streams, L tokens, S room for slots, D key size, C tokens of a chunk
 
 
 class Cut(NamedTuple):

@@ -1,11 +1,12 @@
 """Float32 rows as two float16 halves, and products of them that are true to 22 bits."""
 
+# N sequences (batch and head), L tokens, S room for slots, D key size, R tokens of a block,
+# T slots of a tile
+
 from __future__ import annotations
 
 import triton
 import triton.language as tl
-
-# N streams, L tokens, S room for slots, D key size, R tokens of a block, T slots of a tile
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors

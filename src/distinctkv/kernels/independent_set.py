@@ -1,6 +1,7 @@
 """Which of a chunk's novel tokens open a slot: pairs within reach, and the leaders among them."""
 
-# N sequences (batch and head), L tokens, S slots, D key size, C tokens of a chunk
+# N sequences (batch and head), L tokens, S room for slots, D key size, C tokens of a chunk,
+# W = C / 32 words of bits, R tokens of a block
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -12,9 +13,6 @@ import triton.language as tl
 
 from .fp16_split import halves, product
 from .nearest import DONE, LEAD, NEAR, pick, squares
-
-# N streams, L tokens, D key size, C tokens of a chunk, W = C / 32 words of bits
-# R tokens of a block
 
 
 @triton.jit
@@ -96,10 +94,6 @@ def pairs(
                     near = decided(keys, mine, theirs, valid, tau, fine, D, R)
                 found = pack(valid & near, R)
             tl.store(within + table[:, None] + (start // 32 + words)[None, :], found)
-
-
-# N streams, L tokens, S room for slots, D key size, C tokens of a chunk, W = C / 32 words of bits
-# R tokens of a block
 
 
 @triton.jit

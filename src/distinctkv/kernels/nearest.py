@@ -1,6 +1,7 @@
 """The nearest slot of each token: a float16 pass, and exact distances where it cannot decide."""
 
-# N sequences (batch and head), L tokens, S slots, D key size, C tokens of a chunk
+# N sequences (batch and head), L tokens, S room for slots, D key size, C tokens of a chunk,
+# R tokens of a block, T slots of a tile
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -20,9 +21,6 @@ def tiles(table: Tensor, height: int) -> TensorDescriptor:
     """A table (N, L, D) as rows, to be taken ``height`` at a time."""
     width = table.shape[2]
     return TensorDescriptor.from_tensor(table.view(-1, width), [height, width])
-
-
-# N streams, L tokens, S room for slots, D key size, R tokens of a block, T slots of a tile
 
 
 @triton.jit
@@ -91,10 +89,6 @@ def recheck(
         seen = tl.load(visible + base + token)
         _, where = closest(keys + (base + token) * D, table, 0, seen, D, T)
         tl.store(found + base + token, where)
-
-
-# N streams, L tokens, S room for slots, D key size, C tokens of a chunk
-# R tokens of a block, T slots of a tile
 
 
 NOTHING = tl.constexpr(-4.0)  # less than any similarity

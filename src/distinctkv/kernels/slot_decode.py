@@ -1,6 +1,7 @@
 """One token for each sequence: its slot and its read, in static buffers, fit for a CUDA graph."""
 
-# B sequences, H heads, G queries for each key, N = B H, S room for slots, D key size, E value size
+# B sequences, H heads, G queries for each key, N = B H, S room for slots, D key size, E value size,
+# P parts that the slots are dealt to, T slots of a tile
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -20,10 +21,6 @@ from .nearest import closest
 
 if TYPE_CHECKING:
     from ..nn.slot_state import SlotState
-
-
-# N streams, G queries for each key, S room for slots, D key size, E value size
-# P parts that the slots are dealt to, T slots of a tile
 
 
 @triton.jit
@@ -119,10 +116,6 @@ def probe(
     tl.store(tops + head * P + part, top)
     tl.store(totals + head * P + part, total)
     tl.store(means + (head * P + part) * E + e, mean)
-
-
-# N streams, G queries for each key, S room for slots, D key size, E value size
-# P parts that the slots were dealt to, T slots of a tile
 
 
 SHORT = tl.constexpr(0.81)  # squared lengths of the keys that are taken
@@ -263,9 +256,6 @@ def commit(
     tl.store(lost + stream, tl.load(lost + stream) + novel - opens)
     tl.store(seen + stream, tl.load(seen + stream) + live)
     tl.store(refused + stream, tl.load(refused + stream) + real - live)
-
-
-# B streams, H heads, G queries for each key, N = B H, S room for slots, D key size, E value size
 
 
 TILE, WARPS, STAGES = 32, 2, 3

@@ -1,6 +1,7 @@
 """Causal reads of whole sequences over the slots that they open."""
 
-# B sequences, H heads, N = B H, L tokens, S slots, D key size, E value size
+# B sequences, H heads of keys, G queries for each key, N = B H, L tokens, S room for slots,
+# D key size, E value size, C tokens of a chunk, R queries of a block, T slots or tokens of a tile
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -15,10 +16,6 @@ import triton.language as tl
 from torch import Tensor
 
 from .nearest import tiles
-
-# B streams, L tokens, H heads of keys, N = B H, S room for slots, D key size, E value size
-# C tokens of a chunk, R tokens of a block
-
 
 PLACES = tl.constexpr(16)  # the fewest columns that the matrix units take
 
@@ -121,10 +118,6 @@ def refresh(
     both = tl.where(place == 0, high[:, None], tl.where(place == 1, low[:, None], 0.0))
     both = both.to(biases.dtype.element_ty)
     tl.store(biases + at[:, None] * PLACES + place, both, mask=real[:, None])
-
-
-# B streams, L tokens, H heads of keys, G queries for each key, N = B H, S room for slots
-# D key size, E value size, C tokens of a chunk, R queries of a block, T slots or tokens of a tile
 
 
 @triton.jit
@@ -275,9 +268,6 @@ def attend_first(
     place = spot(head, row, H * G, L * H * G * E, H * G * E, E)
     mean = mean.to(out.dtype.element_ty)
     tl.store(out + place[:, None] + e[None, :], mean, mask=inside[:, None])
-
-
-# B streams, L tokens, H heads, G queries for each key, N = B H, D key size, E value size
 
 
 CHUNK = 512  # tokens that a mass read takes one by one
