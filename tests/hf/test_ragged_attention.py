@@ -15,7 +15,7 @@ from distinctkv.hf import attention, distinct_cache
 from distinctkv.hf.attention import attention_received
 from tests.hf.models import build, greedy, unfolded
 from tests.hf.ragged_cases import CASES, draw
-from tests.nn.test_kernels import needs_triton, run
+from tests.kernels.processes import needs_triton, run
 
 SEVERAL = "a prompt of several tiles"
 

@@ -24,7 +24,7 @@ def tiles(table: Tensor, height: int) -> TensorDescriptor:
 
 
 @triton.jit
-def squares(key, slots, places, D: tl.constexpr):
+def squared_distances(key, slots, places, D: tl.constexpr):
     """Squared distances of the row at ``key`` from the rows at ``slots + places``."""
     total = tl.zeros_like(places).to(tl.float64)
     for d in range(D):
@@ -52,7 +52,7 @@ def closest(key, slots, first, last, D: tl.constexpr, T: tl.constexpr):
         rough = tl.min(tl.where(inside, tl.sum(gap * gap, 1), float("inf")), 0)
         # A sum of D squares in float32 is wrong by less than D 2**-23 of itself, on both sides.
         if rough * (1 - D * 2.0**-22) <= bar:
-            far = tl.where(inside, squares(key, slots, at, D), float("inf"))
+            far = tl.where(inside, squared_distances(key, slots, at, D), float("inf"))
             here = tl.min(far, 0)
             place = tl.min(tl.where(far == here, slot, last), 0)
             where = tl.where(here < least, place, where)
@@ -68,7 +68,7 @@ def pick(row, chosen, values):
 
 
 @triton.jit
-def recheck(
+def exact_pass(
     keys,  # (N, L, D) float32
     slots,  # (N, S, D) float32
     tokens,  # (N, L): the tokens to decide, in order
@@ -100,27 +100,27 @@ STEPS = tl.constexpr(32768)
 
 
 @cache
-def ranks(tile: int, device: torch.device) -> Tensor:
-    """What makes a mark of T times the bits of ``ROUND`` + similarity; the older ranks higher."""
+def tie_breaks(tile: int, device: torch.device) -> Tensor:
+    """What packs T times the bits of ``ROUND`` + similarity; the older slot ranks higher."""
     wide = torch.arange(tile - 1, -1, -1, device=device) - ROUND_BITS * tile
     return ((wide + 2**31) % 2**32 - 2**31).to(torch.int32)  # as int32 holds it
 
 
 @triton.jit
-def mark(sims, ranks, T: tl.constexpr):
+def pack_similarity(sims, tie_breaks, T: tl.constexpr):
     """Marks of similarities (R, T)."""
-    return (sims + ROUND).to(tl.int32, bitcast=True) * T + ranks[None, :]
+    return (sims + ROUND).to(tl.int32, bitcast=True) * T + tie_breaks[None, :]
 
 
 @triton.jit
-def similarity(mark, T: tl.constexpr):
-    """The similarity in a mark."""
-    return (mark - (mark & (T - 1))).to(tl.float32) / (T * STEPS)
+def similarity_of(packed, T: tl.constexpr):
+    """The similarity that is packed with a slot."""
+    return (packed - (packed & (T - 1))).to(tl.float32) / (T * STEPS)
 
 
 @triton.jit
-def keep(best, start, top, tile, second):
-    """The best mark of a tile joins the best so far; ``second`` is the best of any other tile."""
+def update_top(best, start, top, tile, second):
+    """The best of a tile joins the best so far; ``second`` is the best of any other tile."""
     second = tl.maximum(second, tl.minimum(best, top))
     tile = tl.where(best > top, start, tile)
     return tl.maximum(best, top), tile, second
@@ -130,11 +130,11 @@ def keep(best, start, top, tile, second):
 def nearest(
     keys,  # (N L, D) float16, a descriptor of blocks (R, D)
     slots,  # (N S, D) float16, a descriptor of blocks (T, D)
-    ranks,  # (T,)
+    tie_breaks,  # (T,)
     counts,  # (N,): slots in use
-    tops,  # (N, C): mark of the nearest slot
+    tops,  # (N, C): packed similarity of the nearest slot
     tiles,  # (N, C): where its tile starts
-    seconds,  # (N, C): mark of the best slot of any other tile
+    seconds,  # (N, C): packed similarity of the best slot of any other tile
     begin,
     L,
     S,
@@ -144,7 +144,7 @@ def nearest(
     """The nearest slot of each token of a chunk; grid (C / R, N)."""
     block, stream = tl.program_id(0), tl.program_id(1)
     n_slots = tl.load(counts + stream)
-    rank = tl.load(ranks + tl.arange(0, T))
+    rank = tl.load(tie_breaks + tl.arange(0, T))
     rows = keys.load([stream * L + begin + block * R, 0])
     top = tl.full((R,), LEAST, tl.int32)
     second = top
@@ -152,12 +152,14 @@ def nearest(
     whole = n_slots // T * T
     for start in range(0, whole, T):
         sims = tl.dot(rows, slots.load([stream * S + start, 0]).T)
-        top, tile, second = keep(tl.max(mark(sims, rank, T), 1), start, top, tile, second)
+        top, tile, second = update_top(
+            tl.max(pack_similarity(sims, rank, T), 1), start, top, tile, second
+        )
     if whole < n_slots:
         sims = tl.dot(rows, slots.load([stream * S + whole, 0]).T)
         used = whole + tl.arange(0, T) < n_slots
-        marks = mark(tl.where(used[None, :], sims, NOTHING), rank, T)
-        top, tile, second = keep(tl.max(marks, 1), whole, top, tile, second)
+        packed = pack_similarity(tl.where(used[None, :], sims, NOTHING), rank, T)
+        top, tile, second = update_top(tl.max(packed, 1), whole, top, tile, second)
     C = tl.num_programs(0) * R
     place = stream.to(tl.int64) * C + block * R + tl.arange(0, R)
     tl.store(tops + place, top)
@@ -166,24 +168,24 @@ def nearest(
 
 
 @triton.jit
-def keep_two(marks, start, top, tile, second):
-    """The two best marks of a tile join the two best so far."""
-    best = tl.max(marks, 1)
-    other = tl.max(tl.where(marks == best[:, None], LEAST, marks), 1)
-    return keep(best, start, top, tile, tl.maximum(second, other))
+def update_top_two(packed, start, top, tile, second):
+    """The two best of a tile join the two best so far."""
+    best = tl.max(packed, 1)
+    other = tl.max(tl.where(packed == best[:, None], LEAST, packed), 1)
+    return update_top(best, start, top, tile, tl.maximum(second, other))
 
 
 @triton.jit
-def again(
+def second_pass(
     halved,  # (N, L, D) float16
     slots,  # (N S, D) float16, a descriptor of blocks (T, D)
-    ranks,  # (T,)
+    tie_breaks,  # (T,)
     tokens,  # (N, L): the tokens to search for, in order
     asked,  # (N,): how many
     visible,  # (N, L): slots that were open when the token came
-    strays,  # (N,): from `prepare`
+    deviations,  # (N,): from `prepare`
     found,  # (N, L): the nearest slot goes here
-    doubts,  # (N, L): 1 where another slot is as near as 16 bits can tell
+    ambiguous,  # (N, L): 1 where another slot is as near as 16 bits can tell
     slack,
     L,
     S,
@@ -202,38 +204,40 @@ def again(
         seen = tl.load(visible + base + token, mask=real, other=0)
         place = base + token
         rows = tl.load(halved + place[:, None] * D + tl.arange(0, D)[None, :])
-        rank = tl.load(ranks + tl.arange(0, T))
+        rank = tl.load(tie_breaks + tl.arange(0, T))
         top = tl.full((R,), LEAST, tl.int32)
         second = top
         tile = tl.zeros((R,), tl.int32)
         whole = tl.min(tl.where(real, seen, S), 0) // T * T
         for start in range(0, whole, T):
             sims = tl.dot(rows, slots.load([stream * S + start, 0]).T)
-            top, tile, second = keep_two(mark(sims, rank, T), start, top, tile, second)
+            top, tile, second = update_top_two(
+                pack_similarity(sims, rank, T), start, top, tile, second
+            )
         for start in range(whole, tl.max(seen, 0), T):
             sims = tl.dot(rows, slots.load([stream * S + start, 0]).T)
             used = start + tl.arange(0, T)[None, :] < seen[:, None]
             # Before it is marked: after it, ptxas of CUDA 12.8 drops the product altogether.
-            marks = mark(tl.where(used, sims, NOTHING), rank, T)
-            top, tile, second = keep_two(marks, start, top, tile, second)
+            packed = pack_similarity(tl.where(used, sims, NOTHING), rank, T)
+            top, tile, second = update_top_two(packed, start, top, tile, second)
         slot = tl.where(seen > 0, tile + T - 1 - (top & (T - 1)), -1)
         tl.store(found + place, slot, mask=real)
-        stray = tl.load(strays + stream)
-        off = slack * (1 + 4 * stray) + 2 * stray
-        doubt = (seen > 1) & (similarity(top, T) - similarity(second, T) <= 2 * off)
-        tl.store(doubts + place, doubt.to(tl.int8), mask=real)
+        deviation = tl.load(deviations + stream)
+        off = slack * (1 + 4 * deviation) + 2 * deviation
+        doubt = (seen > 1) & (similarity_of(top, T) - similarity_of(second, T) <= 2 * off)
+        tl.store(ambiguous + place, doubt.to(tl.int8), mask=real)
 
 
 # What is known of a token.
-DONE = tl.constexpr(0)  # it merges, and its nearest slot is certain
-NEAR = tl.constexpr(1)  # it merges; which slot is nearest must be looked at again
+SETTLED = tl.constexpr(0)  # it merges, and its nearest slot is certain
+COVERED = tl.constexpr(1)  # it merges; which slot is nearest must be looked at again
 NOVEL = tl.constexpr(2)  # no slot open before its chunk covers it
-LEAD = tl.constexpr(3)  # it opened a slot
-DEAD = tl.constexpr(4)  # padding
+LEADER = tl.constexpr(3)  # it opened a slot
+PADDING = tl.constexpr(4)  # padding
 
 
 @triton.jit
-def sieve(
+def classify(
     tops,  # (N, C), from `nearest`, with the next two
     tiles,
     seconds,
@@ -242,7 +246,7 @@ def sieve(
     counts,  # (N,): slots in use
     taus,  # (N,) float64
     certain,  # (N,): a token less novel than this is nearest to one slot alone
-    strays,  # (N,): from `prepare`
+    deviations,  # (N,): from `prepare`
     valid,  # (N, L): 0 where padding
     states,  # (N, L)
     found,  # (N, L): the nearest slot
@@ -263,15 +267,15 @@ def sieve(
     n_slots = tl.load(counts + stream)
     tau = tl.load(taus + stream)
     edge = (1 - tau).to(tl.float32)
-    stray = tl.load(strays + stream)
-    off = slack * (1 + 4 * stray) + 2 * stray
+    deviation = tl.load(deviations + stream)
+    off = slack * (1 + 4 * deviation) + 2 * deviation
     here = stream.to(tl.int64) * C + block * R + row
     best, tile = tl.load(tops + here), tl.load(tiles + here)
     slot = tile + T - 1 - (best & (T - 1))
-    top, second = similarity(best, T), similarity(tl.load(seconds + here), T)
+    top, second = similarity_of(best, T), similarity_of(tl.load(seconds + here), T)
     alive = tl.load(valid + place, mask=token < L, other=0) > 0
     sure = top - off > 1 - tl.load(certain + stream)
-    state = tl.where((top >= edge) & (n_slots > 0), tl.where(sure, DONE, NEAR), NOVEL)
+    state = tl.where((top >= edge) & (n_slots > 0), tl.where(sure, SETTLED, COVERED), NOVEL)
 
     todo = (alive & (n_slots > 0) & (top + off >= edge) & (top - off < edge)).to(tl.int32)
     # One tile holds all that could cover the token, or else every slot is asked.
@@ -284,17 +288,17 @@ def sieve(
         first = pick(row, chosen, tile) * one
         last = tl.where(one > 0, tl.minimum(first + T, n_slots), n_slots)
         far, _ = closest(keys + pick(row, chosen, place) * D, table, first, last, D, T)
-        state = tl.where(row == chosen, tl.where(far / 2 > tau, NOVEL, NEAR), state)
+        state = tl.where(row == chosen, tl.where(far / 2 > tau, NOVEL, COVERED), state)
         todo = tl.where(row == chosen, 0, todo)
         left -= 1
 
-    state = tl.where(alive, state, DEAD)
+    state = tl.where(alive, state, PADDING)
     tl.store(states + place, state.to(tl.int8), mask=token < L)
     tl.store(found + place, tl.where(alive & (n_slots > 0), slot, -1), mask=token < L)
 
 
 @triton.jit
-def line_up(states, queues, sizes, wanted, begin, C, L, R: tl.constexpr):
+def compact(states, indices, sizes, wanted, begin, C, L, R: tl.constexpr):
     """Line up the tokens of a chunk in these states, and count them; grid (N,).
 
     ``wanted`` has a bit for each state that is wanted.
@@ -307,6 +311,6 @@ def line_up(states, queues, sizes, wanted, begin, C, L, R: tl.constexpr):
         state = tl.load(states + stream.to(tl.int64) * L + token, mask=inside, other=0).to(tl.int32)
         chosen = inside & (((wanted >> state) & 1) > 0)
         rank = total + tl.cumsum(chosen.to(tl.int32), 0) - 1
-        tl.store(queues + stream.to(tl.int64) * C + rank, token, mask=chosen)
+        tl.store(indices + stream.to(tl.int64) * C + rank, token, mask=chosen)
         total += tl.sum(chosen.to(tl.int32), 0)
     tl.store(sizes + stream, total)
