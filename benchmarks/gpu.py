@@ -128,7 +128,6 @@ def allocation(N: int, noise: float, rate: float) -> dict[str, Any]:
     def whole() -> None:
         run = decided(rows, TAU)
         run.nearest()
-        run.novelty()
 
     ms = clock(lambda: decided(rows, TAU).assigned())
     one = CHAIN_SHARE * rate / device.processors()  # TFLOP/s
