@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as fn
 from torch.nn.attention import sdpa_kernel
 
-from distinctkv.kernels.nearest import NEAR
+from distinctkv.kernels.nearest import COVERED
 from distinctkv.kernels.slot_decode import step
 from distinctkv.kernels.slot_prefill import read_first, read_mass
 from distinctkv.nn.slot_state import SlotState
@@ -128,7 +128,6 @@ def allocation(N: int, noise: float, rate: float) -> dict[str, Any]:
     def whole() -> None:
         run = decided(rows, TAU)
         run.nearest()
-        run.novelty()
 
     ms = clock(lambda: decided(rows, TAU).assigned())
     one = CHAIN_SHARE * rate / device.processors()  # TFLOP/s
@@ -224,7 +223,7 @@ def judge(found: Mapping[str, list[dict[str, Any]]]) -> None:
 
 def _again(run: Any) -> float:  # noqa: ANN401
     """Share of the tokens whose nearest slot had to be looked at again."""
-    return float((run.states == NEAR.value).double().mean())
+    return float((run.states == COVERED.value).double().mean())
 
 
 def _show(cell: float) -> str:

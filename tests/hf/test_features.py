@@ -1,21 +1,16 @@
 """The kernels that route tokens on CUDA: interpreted on the CPU, compiled for a GPU, run on one."""
 
-from importlib.util import find_spec
-
 import pytest
 import torch
 
 from distinctkv.hf import merge
-from tests.kernels.conftest import call
-
-needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None, reason="Triton is not installed: pip install 'distinctkv[gpu]'"
-)
+from tests.kernels.processes import needs_triton, run
 
 
 @pytest.mark.slow
+@needs_triton
 def test_interpreted_kernels_do_as_torch_does(seed):
-    found = call("tests.hf.interpret_kernels", str(seed))
+    found = run("tests.hf.interpret_kernels", str(seed))
     poured, featured, routed, turned, gathered = found
     assert max(map(max, poured)) < 1e-5
     assert featured == [[0] * 11] * 3

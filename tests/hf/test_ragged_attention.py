@@ -15,39 +15,44 @@ from distinctkv.hf import attention, distinct_cache
 from distinctkv.hf.attention import attention_received
 from tests.hf.models import build, greedy, unfolded
 from tests.hf.ragged_cases import CASES, draw
-from tests.kernels.conftest import call
+from tests.kernels.processes import needs_triton, run
 
 SEVERAL = "a prompt of several tiles"
 
 
 @pytest.fixture(scope="module")
 def wrong(seed):
-    return call("tests.hf.interpret_reads", str(seed))
+    return run("tests.hf.interpret_reads", str(seed))
 
 
+@needs_triton
 @pytest.mark.parametrize("name", CASES)
 def test_the_kernel_reads_what_torch_reads(wrong, name):
     assert wrong[name] < (2e-3 if CASES[name].get("kind") else 2e-5)
 
 
+@needs_triton
 @pytest.mark.parametrize("name", CASES)
 def test_the_kernel_finds_the_attention_that_torch_finds(wrong, name):
     assert wrong[f"{name}, received"] < 2e-5
 
 
+@needs_triton
 @pytest.mark.parametrize("name", CASES)
 def test_a_read_gives_the_sums_and_takes_slots_with_room(wrong, name):
     assert wrong[f"{name}, known"] < 2e-5
     assert wrong[f"{name}, with room"] < (2e-3 if CASES[name].get("kind") else 2e-5)
 
 
+@needs_triton
 def test_sums_that_are_known_need_not_be_found_again(wrong):
     assert wrong["known"] < 2e-5
 
 
+@needs_triton
 @pytest.mark.slow
 def test_the_kernels_compile_for_hopper_and_fit():
-    for name, shared in call("tests.hf.compile_kernels").items():
+    for name, shared in run("tests.hf.compile_kernels").items():
         assert shared <= 227 * 1024, name
 
 

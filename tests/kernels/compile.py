@@ -13,12 +13,18 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from distinctkv.kernels.allocate import conclude, lay_out, look_back
-from distinctkv.kernels.fp16_split import prepare, refine
-from distinctkv.kernels.independent_set import append, pairs, settle
-from distinctkv.kernels.nearest import again, line_up, nearest, recheck, sieve
-from distinctkv.kernels.slot_decode import commit, probe
-from distinctkv.kernels.slot_prefill import absorb, attend_first, attend_mass, plant, refresh
+from distinctkv.kernels.allocate import count_leaders, lay_out, write_assignment
+from distinctkv.kernels.fp16_split import prepare, split_pass
+from distinctkv.kernels.independent_set import adjacency, append_slots, resolve
+from distinctkv.kernels.nearest import classify, compact, exact_pass, nearest, second_pass
+from distinctkv.kernels.slot_decode import search, write_and_combine
+from distinctkv.kernels.slot_prefill import (
+    attend_first,
+    attend_mass,
+    mean_and_bias,
+    scatter_leaders,
+    segment_sum,
+)
 
 POINTERS = {"p": "fp32", "d": "fp64", "h": "fp16", "b": "bf16", "c": "i8", "w": "i32", "q": "i64"}
 NUMBERS = {"I": "i32", "F": "fp32"}
@@ -41,21 +47,21 @@ KERNELS = [  # types of the arguments in order, the constants, the options
     (prepare, "pchwI", {"D": D, "R": 64}, {}),
     (lay_out, "bccphcwwIIIIIFF", {"MASKED": True, "D": D, "R": 64}, {}),
     (nearest, [half(256), half(64), *"wwwwwIII"], {"R": 256, "T": 64}, {"num_warps": 8}),
-    (sieve, "wwwppwdppccwFIIII", {"D": D, "R": 256, "T": 64, "P": 2}, {}),
-    (line_up, "cwwIIII", {"R": 1024}, {}),
-    (pairs, "phwwdpwFFI", {"D": D, "R": 64, "W": 32}, {}),
-    (settle, "wwwwwcwwII", {"R": 64, "W": 32}, {}),
-    (append, "pwwcwphhpIII", {"D": D, "R": 32}, {}),
-    (again, ["h", half(64), *"wwwwpwcFII"], {"D": D, "R": 256, "T": 64}, {"num_warps": 8}),
+    (classify, "wwwppwdppccwFIIII", {"D": D, "R": 256, "T": 64}, {}),
+    (compact, "cwwIIII", {"R": 1024}, {}),
+    (adjacency, "phwwdpwFFI", {"D": D, "R": 64, "W": 32}, {}),
+    (resolve, "wwwwwcwwII", {"R": 64, "W": 32}, {}),
+    (append_slots, "pwwcwphhpIII", {"D": D, "R": 32}, {}),
+    (second_pass, ["h", half(64), *"wwwwpwcFII"], {"D": D, "R": 256, "T": 64}, {"num_warps": 8}),
     (
-        refine,
+        split_pass,
         ["p", half(64), half(64), *"pwwwwcFII"],
         {"D": D, "R": 128, "T": 64},
         {"num_stages": 2},
     ),
-    (recheck, "ppwwwwII", {"D": D, "T": 64}, {}),
-    (look_back, "cwwI", {"R": 4096}, {}),
-    (conclude, "ccwwcwqII", {"R": 1024}, {}),
+    (exact_pass, "ppwwwwII", {"D": D, "T": 64}, {}),
+    (count_leaders, "cwwI", {"R": 4096}, {}),
+    (write_assignment, "ccwwcwqII", {"R": 1024}, {}),
     (
         attend_mass,
         ["b", *SLOTS, brain(64, 16), *"bbwwbFIIIIIIIIIII"],
@@ -63,11 +69,11 @@ KERNELS = [  # types of the arguments in order, the constants, the options
         {"num_warps": 8},
     ),
     (attend_first, ["b", *SLOTS, *"wwbFIIIIIII"], READ, {"num_warps": 8}),
-    (plant, "bwwbIIIIII", {"D": D, "R": 64}, {}),
-    (absorb, "bwppIIIIIII", {"E": D, "R": 32}, {}),
-    (refresh, "ppwbbFIII", {"E": D, "R": 32}, {}),
-    (probe, "bbbpwqpppppII", STEP | {"STAGES": 3}, {"num_warps": 2}),
-    (commit, "bbbcbpwqqqqdpppppbFI", STEP | {"P": 64, "LAST": False}, {}),
+    (scatter_leaders, "bwwbIIIIII", {"D": D, "R": 64}, {}),
+    (segment_sum, "bwppIIIIIII", {"E": D, "R": 32}, {}),
+    (mean_and_bias, "ppwbbFIII", {"E": D, "R": 32}, {}),
+    (search, "bbbpwqpppppII", STEP | {"STAGES": 3}, {"num_warps": 2}),
+    (write_and_combine, "bbbcbpwqqqqdpppppbFI", STEP | {"P": 64, "LAST": False}, {}),
 ]
 
 

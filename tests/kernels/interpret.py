@@ -61,9 +61,9 @@ def allocated(kind, rng):
         slots, n_slots = keys(kind, rng, N, 8, 0.3), torch.tensor([rng.integers(0, 8), 0])
         slots[torch.arange(8) >= n_slots[:, None]] = float("nan")
     capacity = int(rng.choice([L + 8, 10]))
-    how = kernel.Cut(64, block=16, tile=16, parts=int(rng.integers(1, 3)), settle=32)
+    config = kernel.LaunchConfig(64, block=16, tile=16, settle=32)
     room = kernel.Room(slots, n_slots, capacity)
-    run = kernel.Run(drawn, tau, valid, room, how)
+    run = kernel.Run(drawn, tau, valid, room, config)
     lead, nearest, lost = leaders.allocate(drawn, tau, valid, slots, n_slots, capacity, 32)
     joins = valid & ~lead
     near = [x.long().masked_fill(~joins, -1) for x in (run.nearest(), nearest)]

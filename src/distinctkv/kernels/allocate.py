@@ -1,13 +1,14 @@
 """Allocation of whole sequences on the device: the launches in their order.
 
 The host only launches: how many slots are open is known to the device alone. A chunk is searched
-against the slots (`nearest`), classified (`sieve`) and resolved (`pairs`, `settle`, `append`).
-What decides nothing waits until all slots are known: which slot is nearest, for tokens where that
-is not certain yet (`again`; `refine` where 16 bits cannot tell; `recheck` where float32 cannot),
-and what follows from it all (`look_back`, `conclude`).
+against the slots (`nearest`), classified (`classify`) and resolved (`adjacency`, `resolve`,
+`append_slots`). What decides nothing waits until all slots are known: which slot is nearest, for
+tokens where that is not certain yet (`second_pass`; `split_pass` where 16 bits cannot tell;
+`exact_pass` where float32 cannot), and what follows from it (`count_leaders`, `write_assignment`).
 """
 
-# B batch, H heads, N = B H sequences, L tokens, S room for slots, D key size, C tokens of a chunk
+# B sequences, H heads, N = B H, L tokens, S room for slots, D key size, C tokens of a chunk,
+# R tokens of a block
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -23,50 +24,48 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .fp16_split import prepare, refine
-from .independent_set import append, pairs, settle
+from .fp16_split import prepare, split_pass
+from .independent_set import adjacency, append_slots, resolve
 from .limits import FURTHEST, LENGTHS, fine, rough
 from .nearest import (
-    LEAD,
-    NEAR,
+    COVERED,
+    LEADER,
     NOVEL,
-    again,
-    line_up,
+    classify,
+    compact,
+    exact_pass,
     nearest,
-    ranks,
-    recheck,
-    sieve,
+    second_pass,
+    tie_breaks,
     tiles,
 )
 
-# B batch, L tokens, H heads, D key size, N = B H streams, R tokens of a block
 
-
-class Laid(NamedTuple):
+class Layout(NamedTuple):
     """Keys stream by stream, by `lay_out`: (N, L, D) twice, (N, L), and (N,) twice."""
 
     rows: Tensor
     halved: Tensor
     valid: Tensor
-    strays: Tensor
+    deviations: Tensor
     refused: Tensor
 
 
-def laid_out(keys: Tensor, tau: Tensor, mask: Tensor | None) -> Laid:
+def lay_out_keys(keys: Tensor, tau: Tensor, mask: Tensor | None) -> Layout:
     """Streams from keys (B, L, H, D), tau (N,) and a mask (B, L), read once and copied."""
     B, L, H, D = keys.shape
     keys = keys if keys.stride(3) == 1 else keys.contiguous()
     rows = keys.new_empty(B * H, L, D, dtype=torch.float32)
     halved = torch.empty_like(rows, dtype=torch.float16)
     valid = torch.empty_like(rows[..., 0], dtype=torch.int8)
-    strays, refused = torch.zeros(2, B * H, dtype=torch.int32, device=keys.device)
+    deviations, refused = torch.zeros(2, B * H, dtype=torch.int32, device=keys.device)
     real = valid if mask is None else mask.to(torch.int8).contiguous()
     known = (~tau.isnan()).to(torch.int8)
     lay_out[(triton.cdiv(L, 64), B * H)](
-        keys, real, known, rows, halved, valid, strays, refused, L, H, *keys.stride()[:3],
+        keys, real, known, rows, halved, valid, deviations, refused, L, H, *keys.stride()[:3],
         LENGTHS[0] ** 2, LENGTHS[1] ** 2, MASKED=mask is not None, D=D, R=64,
     )  # fmt: skip
-    return Laid(rows, halved, valid, strays, refused)
+    return Layout(rows, halved, valid, deviations, refused)
 
 
 @triton.jit
@@ -77,7 +76,7 @@ def lay_out(
     rows,  # (N, L, D) float32: the keys go here
     halved,  # (N, L, D) float16: and here
     valid,  # (N, L): 1 for real tokens whose keys have length one
-    strays,  # (N,): as by `prepare`
+    deviations,  # (N,): as by `prepare`
     refused,  # (N,): real tokens whose keys have not, or whose tau is nan
     L,
     H,
@@ -110,16 +109,13 @@ def lay_out(
     if MASKED:
         real = inside & (tl.load(mask + batch * L + token, mask=inside, other=0) > 0)
     tl.store(valid + place, (real & good).to(tl.int8), mask=inside)
-    stray = tl.where(real & good, tl.abs(square - 1) / 2, 0.0)
-    tl.atomic_max(strays + stream, tl.max(stray, 0).to(tl.int32, bitcast=True))
+    deviation = tl.where(real & good, tl.abs(square - 1) / 2, 0.0)
+    tl.atomic_max(deviations + stream, tl.max(deviation, 0).to(tl.int32, bitcast=True))
     tl.atomic_add(refused + stream, tl.sum((real & (good == 0)).to(tl.int32), 0))
 
 
-# N streams, L tokens, S room for slots, R tokens of a block
-
-
 @triton.jit
-def look_back(
+def count_leaders(
     states,  # (N, L)
     before,  # (N,): slots from before all tokens
     visible,  # (N, L): slots open when a token came go here
@@ -132,13 +128,13 @@ def look_back(
     for start in range(0, L, R):
         token = start + tl.arange(0, R)
         place = stream.to(tl.int64) * L + token
-        lead = (tl.load(states + place, mask=token < L, other=0) == LEAD).to(tl.int32)
+        lead = (tl.load(states + place, mask=token < L, other=0) == LEADER).to(tl.int32)
         tl.store(visible + place, total + tl.cumsum(lead, 0) - lead, mask=token < L)
         total += tl.sum(lead, 0)
 
 
 @triton.jit
-def conclude(
+def write_assignment(
     states,  # (N, L)
     valid,  # (N, L): 0 where padding
     found,  # (N, L): the nearest slot of those that merge
@@ -155,7 +151,7 @@ def conclude(
     token = tl.program_id(0) * R + tl.arange(0, R)
     inside = token < L
     place = stream.to(tl.int64) * L + token
-    lead = inside & (tl.load(states + place, mask=inside, other=0) == LEAD)
+    lead = inside & (tl.load(states + place, mask=inside, other=0) == LEADER)
     own = tl.load(visible + place, mask=inside, other=0)
     slot = tl.where(lead, own, tl.load(found + place, mask=inside, other=-1))
     real = tl.load(valid + place, mask=inside, other=0) > 0
@@ -164,26 +160,22 @@ def conclude(
     tl.store(openers + stream.to(tl.int64) * S + own, token.to(tl.int64), mask=lead)
 
 
-# N streams, L tokens, S room for slots, D key size, C tokens of a chunk
-
-
-class Cut(NamedTuple):
+class LaunchConfig(NamedTuple):
     """How the work is cut: tokens of a chunk and of a block, slots of a tile, and so on."""
 
     chunk: int = 1024
     block: int = 256
     tile: int = 64
-    parts: int = 1
     settle: int = 64
     warps: int = 8
     stages: int = 3
 
 
-def cut(n_streams: int, n_tokens: int, width: int) -> Cut:
+def launch_config(n_streams: int, n_tokens: int, width: int) -> LaunchConfig:
     """A cut that keeps the device busy."""
     many = n_streams >= 64
     chunk = min(1024 if many else 4096, max(128, triton.next_power_of_2(n_tokens)))
-    return Cut(chunk) if many and width <= 128 else Cut(chunk, block=128, warps=4)
+    return LaunchConfig(chunk) if many and width <= 128 else LaunchConfig(chunk, block=128, warps=4)
 
 
 class Room(NamedTuple):
@@ -211,11 +203,11 @@ class Run:
         tau: Tensor,
         valid: Tensor,
         room: Room,
-        how: Cut | None = None,
-        laid: Laid | None = None,
+        config: LaunchConfig | None = None,
+        laid: Layout | None = None,
     ) -> None:
         N, L, D = rows.shape
-        self.laid, self.room, self.how = laid, room.capacity, how or cut(N, L, D)
+        self.laid, self.room, self.config = laid, room.capacity, config or launch_config(N, L, D)
         self.rows, self.valid = rows.contiguous(), valid.to(torch.int8).contiguous()
         self.before = room.n_slots.int()
         self.tau = tau.masked_fill(tau >= FURTHEST, inf)
@@ -228,20 +220,25 @@ class Run:
         self._halve()
         self._hold(room.slots)
         self._scratch()
-        for begin in range(0, L, self.how.chunk):
+        for begin in range(0, L, self.config.chunk):
             self._search(begin)
-            self._settle(begin)
+            self._resolve(begin)
 
     def _halve(self) -> None:
         """Keys in 16 bits, and how far from one they are."""
         if self.laid is not None:
-            self.halved, self.strays = self.laid.halved, self.laid.strays.view(torch.float32)
+            self.halved, self.deviations = (
+                self.laid.halved,
+                self.laid.deviations.view(torch.float32),
+            )
             return
         N, L, D = self.rows.shape
         self.halved = torch.empty_like(self.rows, dtype=torch.float16)
-        strays = torch.zeros(N, dtype=torch.int32, device=self.rows.device)
-        prepare[(triton.cdiv(L, 64), N)](self.rows, self.valid, self.halved, strays, L, D=D, R=64)
-        self.strays = strays.view(torch.float32)
+        deviations = torch.zeros(N, dtype=torch.int32, device=self.rows.device)
+        prepare[(triton.cdiv(L, 64), N)](
+            self.rows, self.valid, self.halved, deviations, L, D=D, R=64
+        )
+        self.deviations = deviations.view(torch.float32)
 
     def _hold(self, slots: Tensor) -> None:
         """Room for slots, and those that were there before."""
@@ -259,66 +256,66 @@ class Run:
         square = slots.square().sum(-1)
         self.shifts[:, :before] = (1 - square) / 2
         used = torch.arange(before, device=slots.device) < self.before[:, None]
-        stray = torch.where(used, (square - 1).abs() / 2, 0).amax(1)
-        self.strays = torch.maximum(self.strays, stray)
+        deviation = torch.where(used, (square - 1).abs() / 2, 0).amax(1)
+        self.deviations = torch.maximum(self.deviations, deviation)
 
     def _scratch(self) -> None:
         """Tables that a chunk needs; the next one overwrites them."""
-        N, how = self.rows.shape[0], self.how
+        N, config = self.rows.shape[0], self.config
         words = self.rows.new_empty(0, dtype=torch.int32)
-        self.searched = words.new_empty(3, how.parts, N, how.chunk).unbind()
-        self.queues, self.given = words.new_empty(2, N, how.chunk)
+        self.searched = words.new_empty(3, N, config.chunk).unbind()
+        self.indices, self.given = words.new_empty(2, N, config.chunk)
         self.sizes = words.new_empty(N)
-        self.within = words.new_empty(N, how.chunk, how.chunk // 32)
-        self.ranks = ranks(how.tile, words.device)
-        self.tokens_in = tiles(self.halved, how.block)
-        self.slots_in = tiles(self.highs, how.tile)
+        self.adjacent = words.new_empty(N, config.chunk, config.chunk // 32)
+        self.tie_breaks = tie_breaks(config.tile, words.device)
+        self.tokens_in = tiles(self.halved, config.block)
+        self.slots_in = tiles(self.highs, config.tile)
 
     def _search(self, begin: int) -> None:
         """Which of the tokens from ``begin`` on the slots cover."""
         N, L, D = self.rows.shape
-        how = self.how
-        blocks = triton.cdiv(how.chunk, how.block)
-        nearest[(blocks, how.parts, N)](
-            self.tokens_in, self.slots_in, self.ranks, self.open, *self.searched,
+        config = self.config
+        blocks = triton.cdiv(config.chunk, config.block)
+        nearest[(blocks, N)](
+            self.tokens_in, self.slots_in, self.tie_breaks, self.open, *self.searched,
             begin, L, self.room,
-            R=how.block, T=how.tile, num_warps=how.warps, num_stages=how.stages,
+            R=config.block, T=config.tile, num_warps=config.warps, num_stages=config.stages,
         )  # fmt: skip
-        sieve[(blocks, N)](
-            *self.searched, self.rows, self.slots, self.open, self.tau, self.certain, self.strays,
-            self.valid, self.states, self.found, rough(D), begin, how.chunk, L, self.room,
-            D=D, R=how.block, T=how.tile, P=how.parts, enable_fp_fusion=False,
+        classify[(blocks, N)](
+            *self.searched, self.rows, self.slots, self.open, self.tau, self.certain,
+            self.deviations, self.valid, self.states, self.found, rough(D), begin, config.chunk, L,
+            self.room, D=D, R=config.block, T=config.tile, enable_fp_fusion=False,
         )  # fmt: skip
 
-    def _settle(self, begin: int) -> None:
+    def _resolve(self, begin: int) -> None:
         """Which of the novel ones among them open a slot."""
         N, L, D = self.rows.shape
-        C, R, S = self.how.chunk, self.how.settle, self.room
-        queue = (self.queues, self.sizes)
-        self._line_up(self.states, 1 << NOVEL.value, begin, C, *queue)
-        pairs[(triton.cdiv(C, R), N)](
-            self.rows, self.halved, *queue, self.tau, self.strays, self.within, rough(D), fine(D),
-            L, D=D, R=R, W=C // 32, enable_fp_fusion=False,
+        C, R, S = self.config.chunk, self.config.settle, self.room
+        index_list = (self.indices, self.sizes)
+        self._compact(self.states, 1 << NOVEL.value, begin, C, *index_list)
+        adjacency[(triton.cdiv(C, R), N)](
+            self.rows, self.halved, *index_list, self.tau, self.deviations, self.adjacent,
+            rough(D), fine(D), L, D=D, R=R, W=C // 32, enable_fp_fusion=False,
         )  # fmt: skip
-        settle[(N,)](
-            self.within, *queue, self.open, self.lost, self.states, self.found, self.given, L, S,
-            R=R, W=C // 32,
+        resolve[(N,)](
+            self.adjacent, *index_list, self.open, self.lost, self.states, self.found, self.given,
+            L, S, R=R, W=C // 32,
         )  # fmt: skip
-        append[(triton.cdiv(C, 32), N)](
-            self.rows, *queue, self.states, self.given, self.slots, self.highs, self.lows,
+        append_slots[(triton.cdiv(C, 32), N)](
+            self.rows, *index_list, self.states, self.given, self.slots, self.highs, self.lows,
             self.shifts, C, L, S, D=D, R=32,
         )  # fmt: skip
 
-    def _line_up(
-        self, states: Tensor, wanted: int, begin: int, C: int, queues: Tensor, sizes: Tensor
+    def _compact(
+        self, states: Tensor, wanted: int, begin: int, C: int, indices: Tensor, sizes: Tensor
     ) -> None:
         N, L, _ = self.rows.shape
         width = min(1024, triton.next_power_of_2(C))
-        line_up[(N,)](states, queues, sizes, wanted, begin, C, L, R=width)
+        compact[(N,)](states, indices, sizes, wanted, begin, C, L, R=width)
 
     def leads(self) -> Tensor:
         """Which tokens opened a slot (N, L)."""
-        lead: Tensor = self.states == LEAD.value
+        lead: Tensor = self.states == LEADER.value
         return lead
 
     @cached_property
@@ -327,7 +324,7 @@ class Run:
         N, L, _ = self.rows.shape
         visible = torch.empty_like(self.found)
         width = min(4096, max(16, triton.next_power_of_2(L)))
-        look_back[(N,)](self.states, self.before, visible, L, R=width)
+        count_leaders[(N,)](self.states, self.before, visible, L, R=width)
         return visible
 
     def assigned(self) -> Assigned:
@@ -336,7 +333,7 @@ class Run:
         found = self.nearest()
         lead, slot = torch.empty_like(self.states), torch.empty_like(found)
         opener = slot.new_full((N, self.room), -1, dtype=torch.int64)
-        conclude[(triton.cdiv(L, 1024), N)](
+        write_assignment[(triton.cdiv(L, 1024), N)](
             self.states, self.valid, found, self.visible, lead, slot, opener, L, self.room, R=1024
         )
         return Assigned(lead.view(torch.bool), slot, opener)
@@ -344,25 +341,25 @@ class Run:
     def nearest(self) -> Tensor:
         """The nearest slot that was open when a token came (N, L), or -1; not that of leaders."""
         N, L, D = self.rows.shape
-        S, how = self.room, self.how
+        S, config = self.room, self.config
         visible = self.visible
-        doubts = torch.zeros_like(self.states)
-        queue = (torch.empty_like(self.found), self.sizes)
+        ambiguous = torch.zeros_like(self.states)
+        index_list = (torch.empty_like(self.found), self.sizes)
         whole = (visible, self.found)
-        self._line_up(self.states, 1 << NEAR.value, 0, L, *queue)
-        again[(triton.cdiv(L, how.block), N)](
-            self.halved, self.slots_in, self.ranks, *queue, visible, self.strays, self.found,
-            doubts, rough(D), L, S,
-            D=D, R=how.block, T=how.tile, num_warps=how.warps, num_stages=how.stages,
+        self._compact(self.states, 1 << COVERED.value, 0, L, *index_list)
+        second_pass[(triton.cdiv(L, config.block), N)](
+            self.halved, self.slots_in, self.tie_breaks, *index_list, visible, self.deviations,
+            self.found, ambiguous, rough(D), L, S,
+            D=D, R=config.block, T=config.tile, num_warps=config.warps, num_stages=config.stages,
         )  # fmt: skip
-        self._line_up(doubts, 2, 0, L, *queue)
+        self._compact(ambiguous, 2, 0, L, *index_list)
         R, T = (128, 64) if D <= 128 else (64, 32)  # what fits beside the processors
-        refine[(triton.cdiv(L, R), N)](
-            self.rows, tiles(self.highs, T), tiles(self.lows, T), self.shifts, *queue, *whole,
-            doubts, fine(D), L, S, D=D, R=R, T=T, num_warps=R // 16, num_stages=2,
+        split_pass[(triton.cdiv(L, R), N)](
+            self.rows, tiles(self.highs, T), tiles(self.lows, T), self.shifts, *index_list, *whole,
+            ambiguous, fine(D), L, S, D=D, R=R, T=T, num_warps=R // 16, num_stages=2,
         )  # fmt: skip
-        self._line_up(doubts, 2, 0, L, *queue)
-        recheck[(min(L, 64), N)](
-            self.rows, self.slots, *queue, *whole, L, S, D=D, T=64, enable_fp_fusion=False
+        self._compact(ambiguous, 2, 0, L, *index_list)
+        exact_pass[(min(L, 64), N)](
+            self.rows, self.slots, *index_list, *whole, L, S, D=D, T=64, enable_fp_fusion=False
         )
         return self.found

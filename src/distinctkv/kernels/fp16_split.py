@@ -1,11 +1,12 @@
 """Float32 rows as two float16 halves, and products of them that are true to 22 bits."""
 
+# N sequences (batch and head), L tokens, S room for slots, D key size, R tokens of a block,
+# T slots of a tile
+
 from __future__ import annotations
 
 import triton
 import triton.language as tl
-
-# N streams, L tokens, S room for slots, D key size, R tokens of a block, T slots of a tile
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -30,10 +31,10 @@ def product(a_high, a_low, b_high, b_low):
 
 
 @triton.jit
-def prepare(keys, valid, halved, strays, L, D: tl.constexpr, R: tl.constexpr):
-    """Keys in float16, and how far their lengths stray from one; grid (L / R, N).
+def prepare(keys, valid, halved, deviations, L, D: tl.constexpr, R: tl.constexpr):
+    """Keys in float16, and how far their lengths are from one; grid (L / R, N).
 
-    ``strays`` (N,) gets the most that half a squared length differs from a half.
+    ``deviations`` (N,) gets the most that half a squared length differs from a half.
     """
     block, stream = tl.program_id(0), tl.program_id(1)
     token = block * R + tl.arange(0, R)
@@ -43,13 +44,13 @@ def prepare(keys, valid, halved, strays, L, D: tl.constexpr, R: tl.constexpr):
     mine = tl.load(keys + rows, mask=inside[:, None], other=0.0)
     tl.store(halved + rows, mine.to(tl.float16), mask=inside[:, None])
     real = tl.load(valid + place, mask=inside, other=0) > 0
-    stray = tl.where(real, tl.abs(tl.sum(mine * mine, 1) - 1) / 2, 0.0)
+    deviation = tl.where(real, tl.abs(tl.sum(mine * mine, 1) - 1) / 2, 0.0)
     # Numbers that are not negative have the order of their bits.
-    tl.atomic_max(strays + stream, tl.max(stray, 0).to(tl.int32, bitcast=True))
+    tl.atomic_max(deviations + stream, tl.max(deviation, 0).to(tl.int32, bitcast=True))
 
 
 @triton.jit
-def refine(
+def split_pass(
     keys,  # (N, L, D) float32
     highs,  # (N S, D) float16, descriptors of blocks (T, D): the slots' two halves
     lows,
@@ -58,7 +59,7 @@ def refine(
     asked,  # (N,): how many
     visible,  # (N, L): slots that were open when the token came
     found,  # (N, L): the nearest slot goes here
-    doubts,  # (N, L): 1 where another slot is as near as float32 can tell
+    ambiguous,  # (N, L): 1 where another slot is as near as float32 can tell
     slack,
     L,
     S,
@@ -94,4 +95,4 @@ def refine(
             top = tl.maximum(best, top)
         tl.store(found + place, where, mask=real)
         doubt = (seen > 1) & (top - second <= 2 * slack)
-        tl.store(doubts + place, doubt.to(tl.int8), mask=real)
+        tl.store(ambiguous + place, doubt.to(tl.int8), mask=real)

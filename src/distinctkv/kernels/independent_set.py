@@ -1,6 +1,7 @@
 """Which of a chunk's novel tokens open a slot: pairs within reach, and the leaders among them."""
 
-# N sequences (batch and head), L tokens, S slots, D key size, C tokens of a chunk
+# N sequences (batch and head), L tokens, S room for slots, D key size, C tokens of a chunk,
+# W = C / 32 words of bits, R tokens of a block
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -11,10 +12,7 @@ import triton
 import triton.language as tl
 
 from .fp16_split import halves, product
-from .nearest import DONE, LEAD, NEAR, pick, squares
-
-# N streams, L tokens, D key size, C tokens of a chunk, W = C / 32 words of bits
-# R tokens of a block
+from .nearest import COVERED, LEADER, SETTLED, pick, squared_distances
 
 
 @triton.jit
@@ -36,7 +34,7 @@ def decided(keys, mine, theirs, valid, tau, slack, D: tl.constexpr, R: tl.conste
     left = tl.sum(todo, 0)
     while left > 0:
         chosen = tl.min(tl.where(todo > 0, row, R), 0)
-        exact = squares(keys + pick(row, chosen, mine), keys, theirs, D) / 2 <= tau
+        exact = squared_distances(keys + pick(row, chosen, mine), keys, theirs, D) / 2 <= tau
         near = tl.where((row == chosen)[:, None], exact[None, :], near)
         todo = tl.where(row == chosen, 0, todo)
         left -= 1
@@ -51,14 +49,14 @@ def pack(near, R: tl.constexpr):
 
 
 @triton.jit
-def pairs(
+def adjacency(
     keys,  # (N, L, D) float32
     halved,  # (N, L, D) float16
-    queues,  # (N, C): the chunk's novel tokens
+    indices,  # (N, C): the chunk's novel tokens
     sizes,  # (N,): how many
     taus,  # (N,) float64
-    strays,  # (N,): from `prepare`
-    within,  # (N, C, W): a bit for each earlier token of the queue
+    deviations,  # (N,): from `prepare`
+    adjacent,  # (N, C, W): a bit for each earlier token of the list
     rough,  # how wrong a product to 11 bits can be
     fine,  # and one to 22
     L,
@@ -71,21 +69,21 @@ def pairs(
     block, stream = tl.num_programs(0) - 1 - tl.program_id(0), tl.program_id(1)
     total = tl.load(sizes + stream)
     if block * R < total:
-        queue = queues + stream.to(tl.int64) * W * 32
+        index_list = indices + stream.to(tl.int64) * W * 32
         tau = tl.load(taus + stream)
         edge = (1 - tau).to(tl.float32)
-        stray = tl.load(strays + stream)
-        off = rough * (1 + 4 * stray) + 2 * stray
+        deviation = tl.load(deviations + stream)
+        off = rough * (1 + 4 * deviation) + 2 * deviation
         row = tl.arange(0, R)
         d = tl.arange(0, D)
         at = block * R + row
         base = stream.to(tl.int64) * L
-        mine = (base + tl.load(queue + tl.minimum(at, total - 1))) * D
+        mine = (base + tl.load(index_list + tl.minimum(at, total - 1))) * D
         rows = tl.load(halved + mine[:, None] + d[None, :])
         table = (stream.to(tl.int64) * W * 32 + at) * W
         words = tl.arange(0, R // 32)
         for start in range(0, (block + 1) * R, R):
-            theirs = (base + tl.load(queue + tl.minimum(start + row, total - 1))) * D
+            theirs = (base + tl.load(index_list + tl.minimum(start + row, total - 1))) * D
             sims = tl.dot(rows, tl.load(halved + theirs[:, None] + d[None, :]).T)
             found = tl.zeros((R, R // 32), tl.int32)
             # Most tiles hold no pair; only the last compares a token with itself.
@@ -95,11 +93,7 @@ def pairs(
                 if tl.sum((valid & (tl.abs(sims - edge) <= off)).to(tl.int32)) > 0:
                     near = decided(keys, mine, theirs, valid, tau, fine, D, R)
                 found = pack(valid & near, R)
-            tl.store(within + table[:, None] + (start // 32 + words)[None, :], found)
-
-
-# N streams, L tokens, S room for slots, D key size, C tokens of a chunk, W = C / 32 words of bits
-# R tokens of a block
+            tl.store(adjacent + table[:, None] + (start // 32 + words)[None, :], found)
 
 
 @triton.jit
@@ -117,8 +111,8 @@ def rounds(joined, waiting):
 
 
 @triton.jit
-def sole(hits, inside, start, W: tl.constexpr, R: tl.constexpr):
-    """Whether one leader alone covers a token, and its place in the queue.
+def single_cover(hits, inside, start, W: tl.constexpr, R: tl.constexpr):
+    """Whether one leader alone covers a token, and its place in the index_list.
 
     ``hits`` (R, W) are bits of leaders before this block, ``inside`` (R, R) those within it.
     """
@@ -135,15 +129,15 @@ def sole(hits, inside, start, W: tl.constexpr, R: tl.constexpr):
 
 
 @triton.jit
-def settle(
-    within,
-    queues,
+def resolve(
+    adjacent,
+    indices,
     sizes,
     counts,  # (N,): slots in use
     lost,  # (N,): tokens that found no room
     states,  # (N, L)
     found,  # (N, L): the nearest slot
-    given,  # (N, C): the slot that a token of the queue opened
+    given,  # (N, C): the slot that a token of the list opened
     L,
     S,
     R: tl.constexpr,
@@ -161,7 +155,7 @@ def settle(
     for start in range(0, total, R):
         at = start + row
         real = at < total
-        table = within + (base + at) * W
+        table = adjacent + (base + at) * W
         old = real[:, None] & (words < start // 32)[None, :]
         hits = tl.load(table[:, None] + words[None, :], mask=old, other=0) & leaders[None, :]
         waiting = real & (tl.max((hits != 0).to(tl.int32), 1) == 0)
@@ -176,11 +170,11 @@ def settle(
 
         tl.store(given + base + at, slot, mask=lead)
         tl.debug_barrier()
-        one, who = sole(hits, inside, start, W, R)
+        one, who = single_cover(hits, inside, start, W, R)
         one = one & (lead == 0) & real
-        place = stream.to(tl.int64) * L + tl.load(queues + base + at, mask=real, other=0)
+        place = stream.to(tl.int64) * L + tl.load(indices + base + at, mask=real, other=0)
         tl.store(found + place, tl.load(given + base + who, mask=one, other=0), mask=one)
-        state = tl.where(lead, LEAD, tl.where(one, DONE, NEAR))
+        state = tl.where(lead, LEADER, tl.where(one, SETTLED, COVERED))
         tl.store(states + place, state.to(tl.int8), mask=real)
 
         now += tl.sum(lead.to(tl.int32), 0)
@@ -193,9 +187,9 @@ def settle(
 
 
 @triton.jit
-def append(
+def append_slots(
     keys,  # (N, L, D) float32
-    queues,
+    indices,
     sizes,
     states,
     given,
@@ -214,11 +208,11 @@ def append(
     total = tl.load(sizes + stream)
     at = block * R + tl.arange(0, R)
     if block * R < total:
-        queue = stream.to(tl.int64) * C + at
-        token = tl.load(queues + queue, mask=at < total, other=0)
+        index_list = stream.to(tl.int64) * C + at
+        token = tl.load(indices + index_list, mask=at < total, other=0)
         place = stream.to(tl.int64) * L + token
-        lead = (tl.load(states + place) == LEAD) & (at < total)
-        slot = stream.to(tl.int64) * S + tl.load(given + queue, mask=lead, other=0)
+        lead = (tl.load(states + place) == LEADER) & (at < total)
+        slot = stream.to(tl.int64) * S + tl.load(given + index_list, mask=lead, other=0)
         d = tl.arange(0, D)[None, :]
         mine = tl.load(keys + place[:, None] * D + d, mask=lead[:, None], other=0.0)
         high, low = halves(mine)

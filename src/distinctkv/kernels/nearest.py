@@ -1,6 +1,7 @@
 """The nearest slot of each token: a float16 pass, and exact distances where it cannot decide."""
 
-# N sequences (batch and head), L tokens, S slots, D key size, C tokens of a chunk
+# N sequences (batch and head), L tokens, S room for slots, D key size, C tokens of a chunk,
+# R tokens of a block, T slots of a tile
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -22,11 +23,8 @@ def tiles(table: Tensor, height: int) -> TensorDescriptor:
     return TensorDescriptor.from_tensor(table.view(-1, width), [height, width])
 
 
-# N streams, L tokens, S room for slots, D key size, R tokens of a block, T slots of a tile
-
-
 @triton.jit
-def squares(key, slots, places, D: tl.constexpr):
+def squared_distances(key, slots, places, D: tl.constexpr):
     """Squared distances of the row at ``key`` from the rows at ``slots + places``."""
     total = tl.zeros_like(places).to(tl.float64)
     for d in range(D):
@@ -54,7 +52,7 @@ def closest(key, slots, first, last, D: tl.constexpr, T: tl.constexpr):
         rough = tl.min(tl.where(inside, tl.sum(gap * gap, 1), float("inf")), 0)
         # A sum of D squares in float32 is wrong by less than D 2**-23 of itself, on both sides.
         if rough * (1 - D * 2.0**-22) <= bar:
-            far = tl.where(inside, squares(key, slots, at, D), float("inf"))
+            far = tl.where(inside, squared_distances(key, slots, at, D), float("inf"))
             here = tl.min(far, 0)
             place = tl.min(tl.where(far == here, slot, last), 0)
             where = tl.where(here < least, place, where)
@@ -70,7 +68,7 @@ def pick(row, chosen, values):
 
 
 @triton.jit
-def recheck(
+def exact_pass(
     keys,  # (N, L, D) float32
     slots,  # (N, S, D) float32
     tokens,  # (N, L): the tokens to decide, in order
@@ -93,10 +91,6 @@ def recheck(
         tl.store(found + base + token, where)
 
 
-# N streams, L tokens, S room for slots, D key size, C tokens of a chunk
-# R tokens of a block, T slots of a tile, P parts that the slots are dealt to
-
-
 NOTHING = tl.constexpr(-4.0)  # less than any similarity
 LEAST = tl.constexpr(-(2**31))  # a mark below all marks
 # Added to a similarity it leaves steps of 2**-15, which are then the steps of its bits.
@@ -106,27 +100,27 @@ STEPS = tl.constexpr(32768)
 
 
 @cache
-def ranks(tile: int, device: torch.device) -> Tensor:
-    """What makes a mark of T times the bits of ``ROUND`` + similarity; the older ranks higher."""
+def tie_breaks(tile: int, device: torch.device) -> Tensor:
+    """What packs T times the bits of ``ROUND`` + similarity; the older slot ranks higher."""
     wide = torch.arange(tile - 1, -1, -1, device=device) - ROUND_BITS * tile
     return ((wide + 2**31) % 2**32 - 2**31).to(torch.int32)  # as int32 holds it
 
 
 @triton.jit
-def mark(sims, ranks, T: tl.constexpr):
+def pack_similarity(sims, tie_breaks, T: tl.constexpr):
     """Marks of similarities (R, T)."""
-    return (sims + ROUND).to(tl.int32, bitcast=True) * T + ranks[None, :]
+    return (sims + ROUND).to(tl.int32, bitcast=True) * T + tie_breaks[None, :]
 
 
 @triton.jit
-def similarity(mark, T: tl.constexpr):
-    """The similarity in a mark."""
-    return (mark - (mark & (T - 1))).to(tl.float32) / (T * STEPS)
+def similarity_of(packed, T: tl.constexpr):
+    """The similarity that is packed with a slot."""
+    return (packed - (packed & (T - 1))).to(tl.float32) / (T * STEPS)
 
 
 @triton.jit
-def keep(best, start, top, tile, second):
-    """The best mark of a tile joins the best so far; ``second`` is the best of any other tile."""
+def update_top(best, start, top, tile, second):
+    """The best of a tile joins the best so far; ``second`` is the best of any other tile."""
     second = tl.maximum(second, tl.minimum(best, top))
     tile = tl.where(best > top, start, tile)
     return tl.maximum(best, top), tile, second
@@ -136,63 +130,62 @@ def keep(best, start, top, tile, second):
 def nearest(
     keys,  # (N L, D) float16, a descriptor of blocks (R, D)
     slots,  # (N S, D) float16, a descriptor of blocks (T, D)
-    ranks,  # (T,)
+    tie_breaks,  # (T,)
     counts,  # (N,): slots in use
-    tops,  # (P, N, C): mark of the nearest slot
-    tiles,  # (P, N, C): where its tile starts
-    seconds,  # (P, N, C): mark of the best slot of any other tile
+    tops,  # (N, C): packed similarity of the nearest slot
+    tiles,  # (N, C): where its tile starts
+    seconds,  # (N, C): packed similarity of the best slot of any other tile
     begin,
     L,
     S,
     R: tl.constexpr,
     T: tl.constexpr,
 ):
-    """The nearest slot of each token of a chunk; grid (C / R, P, N)."""
-    block, part, stream = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """The nearest slot of each token of a chunk; grid (C / R, N)."""
+    block, stream = tl.program_id(0), tl.program_id(1)
     n_slots = tl.load(counts + stream)
-    share = tl.cdiv(tl.cdiv(n_slots, T), tl.num_programs(1)) * T
-    first = part * share
-    last = tl.minimum(first + share, n_slots)
-    rank = tl.load(ranks + tl.arange(0, T))
+    rank = tl.load(tie_breaks + tl.arange(0, T))
     rows = keys.load([stream * L + begin + block * R, 0])
     top = tl.full((R,), LEAST, tl.int32)
     second = top
     tile = tl.zeros((R,), tl.int32)
-    whole = first + tl.maximum(last - first, 0) // T * T
-    for start in range(first, whole, T):
+    whole = n_slots // T * T
+    for start in range(0, whole, T):
         sims = tl.dot(rows, slots.load([stream * S + start, 0]).T)
-        top, tile, second = keep(tl.max(mark(sims, rank, T), 1), start, top, tile, second)
-    if whole < last:
+        top, tile, second = update_top(
+            tl.max(pack_similarity(sims, rank, T), 1), start, top, tile, second
+        )
+    if whole < n_slots:
         sims = tl.dot(rows, slots.load([stream * S + whole, 0]).T)
-        used = whole + tl.arange(0, T) < last
-        marks = mark(tl.where(used[None, :], sims, NOTHING), rank, T)
-        top, tile, second = keep(tl.max(marks, 1), whole, top, tile, second)
+        used = whole + tl.arange(0, T) < n_slots
+        packed = pack_similarity(tl.where(used[None, :], sims, NOTHING), rank, T)
+        top, tile, second = update_top(tl.max(packed, 1), whole, top, tile, second)
     C = tl.num_programs(0) * R
-    place = (part * tl.num_programs(2) + stream).to(tl.int64) * C + block * R + tl.arange(0, R)
+    place = stream.to(tl.int64) * C + block * R + tl.arange(0, R)
     tl.store(tops + place, top)
     tl.store(tiles + place, tile)
     tl.store(seconds + place, second)
 
 
 @triton.jit
-def keep_two(marks, start, top, tile, second):
-    """The two best marks of a tile join the two best so far."""
-    best = tl.max(marks, 1)
-    other = tl.max(tl.where(marks == best[:, None], LEAST, marks), 1)
-    return keep(best, start, top, tile, tl.maximum(second, other))
+def update_top_two(packed, start, top, tile, second):
+    """The two best of a tile join the two best so far."""
+    best = tl.max(packed, 1)
+    other = tl.max(tl.where(packed == best[:, None], LEAST, packed), 1)
+    return update_top(best, start, top, tile, tl.maximum(second, other))
 
 
 @triton.jit
-def again(
+def second_pass(
     halved,  # (N, L, D) float16
     slots,  # (N S, D) float16, a descriptor of blocks (T, D)
-    ranks,  # (T,)
+    tie_breaks,  # (T,)
     tokens,  # (N, L): the tokens to search for, in order
     asked,  # (N,): how many
     visible,  # (N, L): slots that were open when the token came
-    strays,  # (N,): from `prepare`
+    deviations,  # (N,): from `prepare`
     found,  # (N, L): the nearest slot goes here
-    doubts,  # (N, L): 1 where another slot is as near as 16 bits can tell
+    ambiguous,  # (N, L): 1 where another slot is as near as 16 bits can tell
     slack,
     L,
     S,
@@ -211,59 +204,41 @@ def again(
         seen = tl.load(visible + base + token, mask=real, other=0)
         place = base + token
         rows = tl.load(halved + place[:, None] * D + tl.arange(0, D)[None, :])
-        rank = tl.load(ranks + tl.arange(0, T))
+        rank = tl.load(tie_breaks + tl.arange(0, T))
         top = tl.full((R,), LEAST, tl.int32)
         second = top
         tile = tl.zeros((R,), tl.int32)
         whole = tl.min(tl.where(real, seen, S), 0) // T * T
         for start in range(0, whole, T):
             sims = tl.dot(rows, slots.load([stream * S + start, 0]).T)
-            top, tile, second = keep_two(mark(sims, rank, T), start, top, tile, second)
+            top, tile, second = update_top_two(
+                pack_similarity(sims, rank, T), start, top, tile, second
+            )
         for start in range(whole, tl.max(seen, 0), T):
             sims = tl.dot(rows, slots.load([stream * S + start, 0]).T)
             used = start + tl.arange(0, T)[None, :] < seen[:, None]
             # Before it is marked: after it, ptxas of CUDA 12.8 drops the product altogether.
-            marks = mark(tl.where(used, sims, NOTHING), rank, T)
-            top, tile, second = keep_two(marks, start, top, tile, second)
+            packed = pack_similarity(tl.where(used, sims, NOTHING), rank, T)
+            top, tile, second = update_top_two(packed, start, top, tile, second)
         slot = tl.where(seen > 0, tile + T - 1 - (top & (T - 1)), -1)
         tl.store(found + place, slot, mask=real)
-        stray = tl.load(strays + stream)
-        off = slack * (1 + 4 * stray) + 2 * stray
-        doubt = (seen > 1) & (similarity(top, T) - similarity(second, T) <= 2 * off)
-        tl.store(doubts + place, doubt.to(tl.int8), mask=real)
-
-
-# N streams, L tokens, S room for slots, D key size, C tokens of a chunk
-# R tokens of a block, T slots of a tile, P parts that the slots were dealt to
+        deviation = tl.load(deviations + stream)
+        off = slack * (1 + 4 * deviation) + 2 * deviation
+        doubt = (seen > 1) & (similarity_of(top, T) - similarity_of(second, T) <= 2 * off)
+        tl.store(ambiguous + place, doubt.to(tl.int8), mask=real)
 
 
 # What is known of a token.
-DONE = tl.constexpr(0)  # it merges, and its nearest slot is certain
-NEAR = tl.constexpr(1)  # it merges; which slot is nearest must be looked at again
+SETTLED = tl.constexpr(0)  # it merges, and its nearest slot is certain
+COVERED = tl.constexpr(1)  # it merges; which slot is nearest must be looked at again
 NOVEL = tl.constexpr(2)  # no slot open before its chunk covers it
-LEAD = tl.constexpr(3)  # it opened a slot
-DEAD = tl.constexpr(4)  # padding
+LEADER = tl.constexpr(3)  # it opened a slot
+PADDING = tl.constexpr(4)  # padding
 
 
 @triton.jit
-def join(tops, tiles, seconds, place, step, T: tl.constexpr, P: tl.constexpr):
-    """The best over all parts: similarity, slot, tile, and the best similarity of other tiles."""
-    top = tl.load(tops + place)
-    tile = tl.load(tiles + place)
-    second = tl.load(seconds + place)
-    for part in tl.static_range(1, P):
-        other = tl.load(tops + place + part * step)
-        rest = tl.load(seconds + place + part * step)
-        second = tl.maximum(tl.maximum(second, rest), tl.minimum(other, top))
-        tile = tl.where(other > top, tl.load(tiles + place + part * step), tile)
-        top = tl.maximum(other, top)
-    slot = tile + T - 1 - (top & (T - 1))
-    return similarity(top, T), slot, tile, similarity(second, T)
-
-
-@triton.jit
-def sieve(
-    tops,  # (P, N, C), from `nearest`, with the next two
+def classify(
+    tops,  # (N, C), from `nearest`, with the next two
     tiles,
     seconds,
     keys,  # (N, L, D) float32
@@ -271,7 +246,7 @@ def sieve(
     counts,  # (N,): slots in use
     taus,  # (N,) float64
     certain,  # (N,): a token less novel than this is nearest to one slot alone
-    strays,  # (N,): from `prepare`
+    deviations,  # (N,): from `prepare`
     valid,  # (N, L): 0 where padding
     states,  # (N, L)
     found,  # (N, L): the nearest slot
@@ -283,7 +258,6 @@ def sieve(
     D: tl.constexpr,
     R: tl.constexpr,
     T: tl.constexpr,
-    P: tl.constexpr,
 ):
     """Sort a chunk's tokens into done, near and novel; grid (C / R, N)."""
     block, stream = tl.program_id(0), tl.program_id(1)
@@ -293,14 +267,15 @@ def sieve(
     n_slots = tl.load(counts + stream)
     tau = tl.load(taus + stream)
     edge = (1 - tau).to(tl.float32)
-    stray = tl.load(strays + stream)
-    off = slack * (1 + 4 * stray) + 2 * stray
-    step = tl.num_programs(1).to(tl.int64) * C
+    deviation = tl.load(deviations + stream)
+    off = slack * (1 + 4 * deviation) + 2 * deviation
     here = stream.to(tl.int64) * C + block * R + row
-    top, slot, tile, second = join(tops, tiles, seconds, here, step, T, P)
+    best, tile = tl.load(tops + here), tl.load(tiles + here)
+    slot = tile + T - 1 - (best & (T - 1))
+    top, second = similarity_of(best, T), similarity_of(tl.load(seconds + here), T)
     alive = tl.load(valid + place, mask=token < L, other=0) > 0
     sure = top - off > 1 - tl.load(certain + stream)
-    state = tl.where((top >= edge) & (n_slots > 0), tl.where(sure, DONE, NEAR), NOVEL)
+    state = tl.where((top >= edge) & (n_slots > 0), tl.where(sure, SETTLED, COVERED), NOVEL)
 
     todo = (alive & (n_slots > 0) & (top + off >= edge) & (top - off < edge)).to(tl.int32)
     # One tile holds all that could cover the token, or else every slot is asked.
@@ -313,17 +288,17 @@ def sieve(
         first = pick(row, chosen, tile) * one
         last = tl.where(one > 0, tl.minimum(first + T, n_slots), n_slots)
         far, _ = closest(keys + pick(row, chosen, place) * D, table, first, last, D, T)
-        state = tl.where(row == chosen, tl.where(far / 2 > tau, NOVEL, NEAR), state)
+        state = tl.where(row == chosen, tl.where(far / 2 > tau, NOVEL, COVERED), state)
         todo = tl.where(row == chosen, 0, todo)
         left -= 1
 
-    state = tl.where(alive, state, DEAD)
+    state = tl.where(alive, state, PADDING)
     tl.store(states + place, state.to(tl.int8), mask=token < L)
     tl.store(found + place, tl.where(alive & (n_slots > 0), slot, -1), mask=token < L)
 
 
 @triton.jit
-def line_up(states, queues, sizes, wanted, begin, C, L, R: tl.constexpr):
+def compact(states, indices, sizes, wanted, begin, C, L, R: tl.constexpr):
     """Line up the tokens of a chunk in these states, and count them; grid (N,).
 
     ``wanted`` has a bit for each state that is wanted.
@@ -336,6 +311,6 @@ def line_up(states, queues, sizes, wanted, begin, C, L, R: tl.constexpr):
         state = tl.load(states + stream.to(tl.int64) * L + token, mask=inside, other=0).to(tl.int32)
         chosen = inside & (((wanted >> state) & 1) > 0)
         rank = total + tl.cumsum(chosen.to(tl.int32), 0) - 1
-        tl.store(queues + stream.to(tl.int64) * C + rank, token, mask=chosen)
+        tl.store(indices + stream.to(tl.int64) * C + rank, token, mask=chosen)
         total += tl.sum(chosen.to(tl.int32), 0)
     tl.store(sizes + stream, total)

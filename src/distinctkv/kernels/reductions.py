@@ -1,6 +1,7 @@
 """Second moments of queries, and tokens pooled into new slots or absorbed by those that are."""
 
-# B sequences, K key-value heads, G query heads of each, N = B K, L tokens, D key size, C value size
+# B sequences, K key-value heads, G query heads of each, N = B K, L tokens, D query size, H = D / 2,
+# C value size, M slots or tokens (N slots after, in pooling), T rows at a time
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -19,10 +20,6 @@ from .limits import BLOCK
 
 if TYPE_CHECKING:
     from ..hf.slots import Slots
-
-
-# B streams, K key-value heads, G query heads of each, N = B K, L tokens, D query size, H = D / 2
-# C value size, T tokens at a time
 
 
 TOKENS, WARPS, WARPS_WIDE, WIDEST = 32, 4, 8, 128  # more warps for more than 64 numbers
@@ -145,9 +142,6 @@ def gather(
         value = tl.load(theirs + token[:, None] * value_step + c[None, :], mask=used, other=0.0)
         total += tl.sum(value.to(tl.float32) * value.to(tl.float32), 1)
     tl.store(squares + block * tl.num_programs(1) + head, tl.sum(total, 0))
-
-
-# M slots or tokens, N slots after, D key size, C value size, T rows at a time
 
 
 ROWS = 32

@@ -12,9 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# M tokens of all heads, D key size, R rotated part of D, P tokens whose turns are known
-
-
 ROWS = 64
 
 

@@ -1,6 +1,7 @@
 """One token for each sequence: its slot and its read, in static buffers, fit for a CUDA graph."""
 
-# B sequences, H heads, G queries for each key, N = B H, S room for slots, D key size, E value size
+# B sequences, H heads, G queries for each key, N = B H, S room for slots, D key size, E value size,
+# P parts that the slots are dealt to, T slots of a tile
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from ..nn.slot_state import SlotState
 
 
-# N streams, G queries for each key, S room for slots, D key size, E value size
-# P parts that the slots are dealt to, T slots of a tile
-
-
 @triton.jit
 def slot_weight(count, MASS: tl.constexpr):
     """What a slot of so many tokens counts for in the softmax: 0 if it has none."""
@@ -42,7 +39,7 @@ def value_scale(count, MASS: tl.constexpr, MEAN: tl.constexpr):
 
 
 @triton.jit
-def probe(
+def search(
     queries,  # (N, G, D)
     keys,  # (N, D): the token's
     slots,  # (N, S, D)
@@ -104,11 +101,11 @@ def probe(
         higher = tl.maximum(top, tl.max(logits, 0))
         base = tl.where(higher == float("-inf"), 0.0, higher)
         power = tl.exp2(logits - base)
-        fade = tl.exp2(top - base)
-        total = total * fade + tl.sum(power * weight, 0)
+        rescale = tl.exp2(top - base)
+        total = total * rescale + tl.sum(power * weight, 0)
         power = power * value_scale(count, MASS, MEAN)
         value = tl.load(values + at[:, None] * E + e[None, :], mask=used[:, None], other=0.0)
-        mean = mean * fade + tl.sum(value * power[:, None], 0)
+        mean = mean * rescale + tl.sum(value * power[:, None], 0)
         top = higher
     if head % G == 0:
         at = stream * P + part
@@ -121,16 +118,12 @@ def probe(
     tl.store(means + (head * P + part) * E + e, mean)
 
 
-# N streams, G queries for each key, S room for slots, D key size, E value size
-# P parts that the slots were dealt to, T slots of a tile
-
-
 SHORT = tl.constexpr(0.81)  # squared lengths of the keys that are taken
 LONG = tl.constexpr(1.21)
 
 
 @triton.jit
-def choose(nearest, step, n_slots, tau, slack, P: tl.constexpr):
+def decide(nearest, step, n_slots, tau, slack, P: tl.constexpr):
     """Novelty and nearest slot over all parts, and whether float32 leaves a doubt."""
     part = tl.arange(0, P)
     halves = tl.load(nearest + part)
@@ -145,7 +138,7 @@ def choose(nearest, step, n_slots, tau, slack, P: tl.constexpr):
 
 
 @triton.jit
-def taken(mine, new, alive):
+def is_taken(mine, new, alive):
     """1 if the token is real, its key a row of length one and its value finite, else 0."""
     wide = mine.to(tl.float32)
     length = tl.sum(wide * wide, 0)
@@ -156,14 +149,14 @@ def taken(mine, new, alive):
 
 
 @triton.jit
-def written(old, new, opens, MEAN: tl.constexpr, LAST: tl.constexpr):
+def updated(old, new, opens, MEAN: tl.constexpr, LAST: tl.constexpr):
     """A slot's value once a token's value is in it."""
     kept = new if LAST else tl.where(opens > 0, new, old)
     return old + new if MEAN else kept
 
 
 @triton.jit
-def joined(query, key, scale, tops, totals, means, weight, more, change, P: tl.constexpr):
+def combine(query, key, scale, tops, totals, means, weight, more, change, P: tl.constexpr):
     """A read over all parts (E,), where one slot of ``weight`` has ``more`` of it and of value.
 
     A slot without a token must not set the scale; if no slot has any, the read is 0.
@@ -174,16 +167,16 @@ def joined(query, key, scale, tops, totals, means, weight, more, change, P: tl.c
     top = tl.load(tops + part)
     highest = tl.maximum(tl.max(top, 0), logit)
     highest = tl.where(highest == float("-inf"), 0.0, highest)
-    fade = tl.where(top == float("-inf"), 0.0, tl.exp2(top - highest))
+    rescale = tl.where(top == float("-inf"), 0.0, tl.exp2(top - highest))
     power = tl.exp2(logit - highest)
-    total = tl.sum(tl.load(totals + part) * fade, 0) + more * power
+    total = tl.sum(tl.load(totals + part) * rescale, 0) + more * power
     table = tl.load(means + part[:, None] * E + tl.arange(0, E)[None, :])
-    mean = tl.sum(table * fade[:, None], 0) + change * power
+    mean = tl.sum(table * rescale[:, None], 0) + change * power
     return tl.where(total > 0, mean / tl.where(total > 0, total, 1.0), 0.0)
 
 
 @triton.jit
-def commit(
+def write_and_combine(
     queries,  # (N, G, D)
     keys,  # (N, D): the token's
     fresh,  # (N, E): the token's value
@@ -196,7 +189,7 @@ def commit(
     seen,  # (N,) int64: tokens written
     refused,  # (N,) int64: tokens whose keys were no rows of length one, or values not finite
     taus,  # (N,) float64
-    nearest,  # from `probe`, with the next three
+    nearest,  # from `search`, with the next three
     tops,
     totals,
     means,
@@ -223,8 +216,8 @@ def commit(
     mine = tl.load(key + d)
     real = tl.load(alive + stream).to(tl.int32)
     new = tl.load(fresh + stream.to(tl.int64) * E + e).to(tl.float32)
-    live = tl.where(tau == tau, taken(mine, new, real), 0)
-    half, where, doubt = choose(
+    live = tl.where(tau == tau, is_taken(mine, new, real), 0)
+    half, where, doubt = decide(
         nearest + stream * P, tl.num_programs(0) * P, n_slots, tau, slack, P
     )
     if doubt > 0:
@@ -241,7 +234,7 @@ def commit(
     value = tl.load(values + at * E + e, mask=old & (e >= 0), other=0.0)
     theirs = tl.load(slots + at * D + d, mask=old & (d >= 0), other=0.0)
     theirs = tl.where(opens > 0, mine, theirs).to(tl.float32)
-    value_now = written(value, new, opens, MEAN, LAST)
+    value_now = updated(value, new, opens, MEAN, LAST)
     before, after = count.to(tl.float32), (count + 1).to(tl.float32)
     weight, weight_now = slot_weight(before, MASS), slot_weight(after, MASS)
     change = value_now * value_scale(after, MASS, MEAN) - value * value_scale(before, MASS, MEAN)
@@ -252,7 +245,7 @@ def commit(
         scale = tl.load(scales + head)
         parts = head * P
         here = (tops + parts, totals + parts, means + parts * E)
-        read = joined(query, theirs, scale, *here, weight_now, weight_now - weight, change, P)
+        read = combine(query, theirs, scale, *here, weight_now, weight_now - weight, change, P)
         read = tl.where(live > 0, read, 0.0).to(out.dtype.element_ty)
         tl.store(out + head.to(tl.int64) * E + e, read)
 
@@ -263,9 +256,6 @@ def commit(
     tl.store(lost + stream, tl.load(lost + stream) + novel - opens)
     tl.store(seen + stream, tl.load(seen + stream) + live)
     tl.store(refused + stream, tl.load(refused + stream) + real - live)
-
-
-# B streams, H heads, G queries for each key, N = B H, S room for slots, D key size, E value size
 
 
 TILE, WARPS, STAGES = 32, 2, 3
@@ -298,12 +288,14 @@ def step(
     scales = torch.full((N, G), (D**-0.5 if scale is None else scale) * log2(e), device=q.device)
     queries, keys, fresh = q.contiguous(), k.to(state.keys.dtype).contiguous(), v.contiguous()
     slots = (state.keys, state.values, state.counts, state.n_slots)
-    joined = (*(torch.empty(n, device=q.device) for n in parted), scales)
+    partials = (*(torch.empty(n, device=q.device) for n in parted), scales)
     sizes = {"G": G, "D": D, "E": E, "T": TILE, "MASS": mode == "mass", "MEAN": value == "mean"}
-    probe[(P, N * G)](queries, keys, *slots, *joined, S, P, **sizes, STAGES=STAGES, num_warps=WARPS)
-    commit[(N,)](
+    search[(P, N * G)](
+        queries, keys, *slots, *partials, S, P, **sizes, STAGES=STAGES, num_warps=WARPS
+    )
+    write_and_combine[(N,)](
         queries, keys, fresh, _alive(mask, B, H, q.device), *slots,
-        state.overflow, state.seen, state.refused, tau.contiguous(), *joined, out, single(D), S,
+        state.overflow, state.seen, state.refused, tau.contiguous(), *partials, out, single(D), S,
         P=P, LAST=value == "last", **sizes, num_warps=4, enable_fp_fusion=False,
     )  # fmt: skip
     return out

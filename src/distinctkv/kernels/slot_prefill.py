@@ -1,6 +1,7 @@
 """Causal reads of whole sequences over the slots that they open."""
 
-# B sequences, H heads, N = B H, L tokens, S slots, D key size, E value size
+# B sequences, H heads of keys, G queries for each key, N = B H, L tokens, S room for slots,
+# D key size, E value size, C tokens of a chunk, R queries of a block, T slots or tokens of a tile
 
 # ruff: noqa: ANN001, ANN201
 # mypy: ignore-errors
@@ -16,22 +17,18 @@ from torch import Tensor
 
 from .nearest import tiles
 
-# B streams, L tokens, H heads of keys, N = B H, S room for slots, D key size, E value size
-# C tokens of a chunk, R tokens of a block
-
-
 PLACES = tl.constexpr(16)  # the fewest columns that the matrix units take
 
 
 @triton.jit
-def spot(head, token, H, batch_step, token_step, head_step):
+def offset(head, token, H, batch_step, token_step, head_step):
     """Where the rows of these tokens begin, in a tensor (B, L, H, ...) with these steps."""
     at = (head // H).to(tl.int64) * batch_step + (head % H).to(tl.int64) * head_step
     return at + token.to(tl.int64) * token_step
 
 
 @triton.jit
-def plant(
+def scatter_leaders(
     rows,  # (B, L, H, D)
     assign,
     visible,
@@ -53,14 +50,14 @@ def plant(
     # A leader's slot is the first it did not see.
     lead = (slot >= 0) & (slot == tl.load(visible + place, mask=token < L, other=-1))
     d = tl.arange(0, D)[None, :]
-    place = spot(stream, token, H, batch_step, token_step, head_step)
+    place = offset(stream, token, H, batch_step, token_step, head_step)
     row = tl.load(rows + place[:, None] + d, mask=lead[:, None], other=0.0)
     at = (stream.to(tl.int64) * S + slot)[:, None] * D + d
     tl.store(slots + at, row, mask=lead[:, None])
 
 
 @triton.jit
-def absorb(
+def segment_sum(
     values,  # (B, L, H, E)
     assign,
     sums,  # (N, S, E) float32
@@ -81,7 +78,7 @@ def absorb(
     slot = tl.load(assign + stream.to(tl.int64) * L + token, mask=token < L, other=-1)
     real = slot >= 0
     e = tl.arange(0, E)[None, :]
-    place = spot(stream, token, H, batch_step, token_step, head_step)
+    place = offset(stream, token, H, batch_step, token_step, head_step)
     value = tl.load(values + place[:, None] + e, mask=real[:, None], other=0.0)
     at = stream.to(tl.int64) * S + slot
     tl.atomic_add(sums + at[:, None] * E + e, value.to(tl.float32), mask=real[:, None])
@@ -89,7 +86,7 @@ def absorb(
 
 
 @triton.jit
-def refresh(
+def mean_and_bias(
     sums,
     counts,
     assign,
@@ -123,20 +120,16 @@ def refresh(
     tl.store(biases + at[:, None] * PLACES + place, both, mask=real[:, None])
 
 
-# B streams, L tokens, H heads of keys, G queries for each key, N = B H, S room for slots
-# D key size, E value size, C tokens of a chunk, R queries of a block, T slots or tokens of a tile
-
-
 @triton.jit
-def soften(logits, values, top, total, mean):
+def online_softmax(logits, values, top, total, mean):
     """One more tile of a softmax in base two, and of the values it weighs."""
     higher = tl.maximum(top, tl.max(logits, 1))
     # A row that has seen nothing yet has no top to measure from.
     base = tl.where(higher == float("-inf"), 0.0, higher)
     share = tl.exp2(logits - base[:, None])
-    fade = tl.exp2(top - base)
-    total = total * fade + tl.sum(share, 1)
-    mean = tl.dot(share.to(values.dtype), values, mean * fade[:, None])
+    rescale = tl.exp2(top - base)
+    total = total * rescale + tl.sum(share, 1)
+    mean = tl.dot(share.to(values.dtype), values, mean * rescale[:, None])
     return higher, total, mean
 
 
@@ -153,7 +146,7 @@ def over_slots(query, slots, means, biases, at, n_slots, scale, T: tl.constexpr,
     for start in range(at, at + whole, T):
         logits = tl.dot(query, slots.load([start, 0]).T)
         logits = tl.dot(ones, biases.load([start, 0]).T, logits) * scale
-        top, total, mean = soften(logits, means.load([start, 0]), top, total, mean)
+        top, total, mean = online_softmax(logits, means.load([start, 0]), top, total, mean)
     if whole < n_slots:
         used = whole + tl.arange(0, T) < n_slots
         logits = tl.dot(query, slots.load([at + whole, 0]).T)
@@ -161,7 +154,7 @@ def over_slots(query, slots, means, biases, at, n_slots, scale, T: tl.constexpr,
         logits = tl.where(used[None, :], logits, float("-inf"))
         # What lies behind the last slot may be anything; times 0 it must be 0.
         value = tl.where(used[:, None], means.load([at + whole, 0]), 0.0)
-        top, total, mean = soften(logits, value, top, total, mean)
+        top, total, mean = online_softmax(logits, value, top, total, mean)
     return top, total, mean
 
 
@@ -200,7 +193,7 @@ def attend_mass(
     row = begin + block * R + tl.arange(0, R)
     column, d, e = tl.arange(0, T), tl.arange(0, D)[None, :], tl.arange(0, E)[None, :]
     inside = row < L
-    place = spot(head, row, H * G, query_batch, query_token, query_head)[:, None]
+    place = offset(head, row, H * G, query_batch, query_token, query_head)[:, None]
     query = tl.load(queries + place + d, mask=inside[:, None], other=0.0)
     n_slots = tl.load(visible + base + begin)
     top, total, mean = over_slots(query, slots, means, biases, stream * S, n_slots, scale, T, E)
@@ -212,12 +205,12 @@ def attend_mass(
         key = tl.load(keys + at + d, mask=real[:, None], other=0.0)
         seen = real[None, :] & (token[None, :] <= row[:, None])
         logits = tl.where(seen, tl.dot(query, key.T) * scale, float("-inf"))
-        source = spot(stream, token, H, value_batch, value_token, value_head)[:, None]
+        source = offset(stream, token, H, value_batch, value_token, value_head)[:, None]
         value = tl.load(values + source + e, mask=real[:, None], other=0.0)
-        top, total, mean = soften(logits, value, top, total, mean)
+        top, total, mean = online_softmax(logits, value, top, total, mean)
     alive = tl.load(assign + base + row, mask=inside, other=-1) >= 0
     mean = tl.where(alive[:, None], mean / total[:, None], 0.0).to(out.dtype.element_ty)
-    place = spot(head, row, H * G, L * H * G * E, H * G * E, E)[:, None]
+    place = offset(head, row, H * G, L * H * G * E, H * G * E, E)[:, None]
     tl.store(out + place + e, mean, mask=inside[:, None])
 
 
@@ -254,7 +247,7 @@ def attend_first(
     own = tl.load(assign + base + row, mask=inside, other=-1)
     # A leader's slot is the first it did not see.
     seen = tl.where(own == before, before + 1, before)
-    place = spot(head, row, H * G, query_batch, query_token, query_head)
+    place = offset(head, row, H * G, query_batch, query_token, query_head)
     query = tl.load(queries + place[:, None] + d[None, :], mask=inside[:, None], other=0.0)
     top = tl.full((R,), float("-inf"), tl.float32)
     total = tl.zeros((R,), tl.float32)
@@ -263,21 +256,18 @@ def attend_first(
     for start in range(0, whole, T):
         at = stream * S + start
         logits = tl.dot(query, slots.load([at, 0]).T) * scale
-        top, total, mean = soften(logits, firsts.load([at, 0]), top, total, mean)
+        top, total, mean = online_softmax(logits, firsts.load([at, 0]), top, total, mean)
     most = tl.max(seen, 0)
     for start in range(whole, most, T):
         at = stream * S + start
         logits = tl.dot(query, slots.load([at, 0]).T) * scale
         logits = tl.where((start + column)[None, :] < seen[:, None], logits, float("-inf"))
         value = tl.where((start + column < most)[:, None], firsts.load([at, 0]), 0.0)
-        top, total, mean = soften(logits, value, top, total, mean)
+        top, total, mean = online_softmax(logits, value, top, total, mean)
     mean = tl.where((own >= 0)[:, None], mean / total[:, None], 0.0)
-    place = spot(head, row, H * G, L * H * G * E, H * G * E, E)
+    place = offset(head, row, H * G, L * H * G * E, H * G * E, E)
     mean = mean.to(out.dtype.element_ty)
     tl.store(out + place[:, None] + e[None, :], mean, mask=inside[:, None])
-
-
-# B streams, L tokens, H heads, G queries for each key, N = B H, D key size, E value size
 
 
 CHUNK = 512  # tokens that a mass read takes one by one
@@ -295,22 +285,22 @@ def read_mass(
     B, L, H, E = v.shape
     N, G, step = B * H, q.shape[2] // H, scale * log2(e)
     q, v = _rows(q), _rows(v)
-    slots, out = _planted(k, assign, visible), v.new_empty(B, L, H * G, E)
+    slots, out = _scattered(k, assign, visible), v.new_empty(B, L, H * G, E)
     sums = torch.zeros(N, L, E, device=v.device)
     counts = torch.zeros(N, L, device=v.device)
     means, biases = v.new_empty(N, L, E), q.new_empty(N, L, PLACES.value)
-    taken = [tiles(table, TILE) for table in (slots, means, biases)]
+    tables = [tiles(table, TILE) for table in (slots, means, biases)]
     chunk = min(CHUNK, triton.next_power_of_2(L))
     for begin in range(0, L, chunk):
         attend_mass[(triton.cdiv(chunk, BLOCK), N * G)](
-            q, *taken, slots, v, visible, assign, out, step, begin, H, G, L, L,
+            q, *tables, slots, v, visible, assign, out, step, begin, H, G, L, L,
             *q.stride()[:3], *v.stride()[:3],
             D=q.shape[3], E=E, R=BLOCK, T=TILE, num_warps=WARPS, num_stages=STAGES,
         )  # fmt: skip
         if begin + chunk < L:
             grid = (triton.cdiv(chunk, 32), N)
-            absorb[grid](v, assign, sums, counts, begin, H, L, L, *v.stride()[:3], E=E, R=32)
-            refresh[grid](sums, counts, assign, means, biases, step, begin, L, L, E=E, R=32)
+            segment_sum[grid](v, assign, sums, counts, begin, H, L, L, *v.stride()[:3], E=E, R=32)
+            mean_and_bias[grid](sums, counts, assign, means, biases, step, begin, L, L, E=E, R=32)
     return out
 
 
@@ -321,10 +311,10 @@ def read_first(
     B, L, H, E = v.shape
     G = q.shape[2] // H
     q = _rows(q)
-    taken = [tiles(_planted(x, assign, visible), TILE) for x in (k, v)]
+    tables = [tiles(_scattered(x, assign, visible), TILE) for x in (k, v)]
     out = v.new_empty(B, L, H * G, E)
     attend_first[(triton.cdiv(L, BLOCK), B * H * G)](
-        q, *taken, visible, assign, out, scale * log2(e), H, G, L, L, *q.stride()[:3],
+        q, *tables, visible, assign, out, scale * log2(e), H, G, L, L, *q.stride()[:3],
         D=q.shape[3], E=E, R=BLOCK, T=TILE, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
     return out
@@ -335,12 +325,12 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(3) == 1 else x.contiguous()
 
 
-def _planted(rows: Tensor, assign: Tensor, visible: Tensor) -> Tensor:
+def _scattered(rows: Tensor, assign: Tensor, visible: Tensor) -> Tensor:
     """The leaders' rows of (B, L, H, D), where their slots are (N, L, D)."""
     rows = _rows(rows)
     B, L, H, D = rows.shape
     slots = rows.new_empty(B * H, L, D)
-    plant[(triton.cdiv(L, 64), B * H)](
+    scatter_leaders[(triton.cdiv(L, 64), B * H)](
         rows, assign, visible, slots, H, L, L, *rows.stride()[:3], D=D, R=64
     )
     return slots

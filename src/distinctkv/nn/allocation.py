@@ -213,11 +213,11 @@ def _by_kernels(
     keys: Tensor, tau: Tensor, mask: Tensor | None, slots: Tensor, n_slots: Tensor, capacity: int
 ) -> Allocation:
     """What the kernels decide, without laying keys out anew for them."""
-    from ..kernels.allocate import Room, Run, laid_out
+    from ..kernels.allocate import Room, Run, lay_out_keys
 
     B, _, H, _ = keys.shape
     with torch.autocast(keys.device.type, enabled=False):
-        laid = laid_out(keys, tau, mask)
+        laid = lay_out_keys(keys, tau, mask)
         known, room = tau.nan_to_num(0.0, inf, -inf), Room(slots, n_slots, capacity)
         run = Run(laid.rows, known, laid.valid, room, laid=laid)
         lead, slot, opener = run.assigned()

@@ -1,6 +1,6 @@
 """Attention over all tokens or a sliding window, and the projections of every attention layer."""
 
-# B sequences, H heads, L tokens, D key size, C value size, E model width
+# B sequences, H heads, L tokens, D head size, W window, T taps, E model width
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from torch.nn import functional as fn
 
 from ..policy import check_real
 from .mixer import Mixer, Packing, S, ShortConv, State, check_sizes, widened
-
-# B streams, L tokens, E channels, H heads, D head size
-
 
 RATE = 0.1  # how fast the mean key follows the batches in training
 SHORT = 1e-12  # a row no longer than this has no direction
@@ -165,9 +162,6 @@ def directions(rows: Tensor) -> tuple[Tensor, Tensor]:
         0, none.new_zeros(1, dtype=torch.long), 1
     )
     return fn.normalize(torch.where(none, first, rows), dim=-1), none
-
-
-# B streams, L tokens, E channels, H heads, D head size, W window, T taps
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:

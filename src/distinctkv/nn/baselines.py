@@ -1,5 +1,8 @@
 """The rules of KVM and OVQ on the same layer."""
 
+# B sequences, L tokens, H heads, D head size, S slots, E model width, c tokens of a chunk,
+# n opened now
+
 from __future__ import annotations
 
 import math
@@ -11,8 +14,6 @@ from torch.nn import functional as fn
 
 from .attention import Attention, Heads, Projection
 from .mixer import State, check_sizes
-
-# B streams, L tokens, E channels, H heads, D head size, S slots, c tokens of a chunk, n opened now
 
 
 @dataclass(repr=False)

@@ -1,5 +1,7 @@
 """Gated DeltaNet: a matrix state that corrects what it recalls."""
 
+# B sequences, L tokens, H heads, D key size, C value size, Q chunk, E model width
+
 from __future__ import annotations
 
 import math
@@ -11,8 +13,6 @@ from torch.nn import functional as fn
 
 from .mixer import Mixer, ShortConv, State, check_sizes, rms_norm, widened
 from .ssm import chunks, decays
-
-# B streams, L tokens, H heads, D key size, C value size, Q chunk, E channels
 
 
 def delta_scan(

@@ -1,6 +1,7 @@
 """`DistinctAttention`: a layer that keeps one slot for each distinct key."""
 
-# B sequences, H heads, L tokens, S slots, W window, D key size, C value size, E model width
+# B sequences, H heads, L queries, N tokens with those before, F of them written, T columns,
+# S slots, W window, D head size, E model width
 
 from __future__ import annotations
 
@@ -33,9 +34,6 @@ from .slot_attention import Mode, Value, read, slot_keys
 from .slot_state import SlotState
 from .slot_update import read_one, step, write
 from .soft import budget_penalty, causal_novelty
-
-# B streams, W window
-
 
 ROOM = 16  # slots a state starts with, and by whose multiples it grows
 
@@ -154,10 +152,6 @@ def check_gate(gate: Gate, reading: Reading, width: int) -> None:
         ) from wrong
 
 
-# B streams, L queries, N >= L tokens the last L of which are the queries' own, F = tokens written,
-# H heads, D head size, S slots, W window, T columns
-
-
 QUERIES = 512  # queries whose masks are held at once
 HUSHED = -1e30  # log weight of padding: nothing beside a token, yet a query may see nothing else
 
@@ -254,9 +248,6 @@ def slot_reads(
 
 def _bias(weight: Tensor, allowed: Tensor) -> Tensor:
     return weight[:, :, None].masked_fill(~allowed, -torch.inf)
-
-
-# B streams, L tokens, E channels, H heads, D head size, W window, T taps
 
 
 READ = 0.1  # a slot counts as read if a query gives it this much of its weight

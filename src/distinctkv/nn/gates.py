@@ -1,6 +1,6 @@
 """Learned gates: how novel must a key be to open a slot; and how to fit one."""
 
-# B sequences, L tokens, H heads, D key size
+# B sequences, L tokens, H heads, D key size, F features of a token, C classes, Q queries, M budget
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from .allocation import allocate
 from .attention import directions
 from .mixer import check_sizes
 from .soft import budget_penalty, causal_novelty, hard_keep, soft_read
-
-# F features of a token
-
 
 FLOOR = 1e-6  # the gate of a token that a hard decision drops; its logarithm must stay finite
 
@@ -131,9 +128,6 @@ def distillation(logit: Tensor, lead: Tensor) -> Tensor:
     2.0
     """
     return fn.binary_cross_entropy_with_logits(logit, lead.to(logit))
-
-
-# F features of a token
 
 
 class KeyGate(Gate):
@@ -318,9 +312,6 @@ def _scalar(net: nn.Module, features: Tensor) -> Tensor:
 def _outputs(net: nn.Module, features: Tensor) -> Tensor:
     found: Tensor = net(features.to(next(net.parameters()).dtype))
     return found.to(features.dtype)
-
-
-# B streams, L tokens, D key size, C classes, Q queries, M budget
 
 
 class _Streams(NamedTuple):

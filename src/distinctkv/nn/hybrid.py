@@ -1,6 +1,6 @@
 """A language model of any mixers: a state-space backbone with a cache, and its rivals."""
 
-# B streams, L tokens, E channels, V tokens of the vocabulary
+# B sequences, L tokens, E model width, V tokens of the vocabulary
 
 from __future__ import annotations
 

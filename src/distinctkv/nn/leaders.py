@@ -1,6 +1,7 @@
 """The leader algorithm by chunks in torch, with every close decision made by the reference."""
 
-# N sequences (batch and head), L tokens, S slots, D key size
+# N sequences (batch and head), L tokens, C tokens of a chunk, S slots, U slots in use, D key size,
+# P tokens in doubt
 
 from __future__ import annotations
 
@@ -54,10 +55,6 @@ def product_type(rows: Tensor) -> torch.dtype:
     except RuntimeError:  # settings of two kinds were mixed, and torch will not say which holds
         full = False
     return rows.dtype if full else torch.float64
-
-
-# N streams (batch times heads), L tokens, C tokens of a chunk, S slots, U slots in use, D key size,
-# P tokens in doubt
 
 
 class Slots(NamedTuple):

@@ -1,6 +1,6 @@
 """What every token mixer shares: states, padding, the short convolution and normalisation."""
 
-# B sequences, L tokens, E model width
+# B sequences, L tokens, A places of each sequence, T taps, E model width
 
 from __future__ import annotations
 
@@ -76,9 +76,6 @@ class Packing:
 def _taken(tokens: Tensor, place: Tensor) -> Tensor:
     wide = place.reshape(*place.shape, *[1] * (tokens.ndim - 2))
     return tokens.gather(1, wide.expand(-1, -1, *tokens.shape[2:]))
-
-
-# B streams, L tokens, A places of each stream
 
 
 def check_places(at: Tensor, tokens: Tensor) -> None:
@@ -200,9 +197,6 @@ def check_complete(state: State | ModelState) -> None:
             f"an error interrupted an update of {state!r}; start anew, or go on from a copy made "
             "before it (clone)"
         )
-
-
-# B streams, L tokens, E channels, T taps
 
 
 S = TypeVar("S", bound=State)

@@ -1,6 +1,7 @@
 """Attention over slots: causal reads of whole sequences."""
 
-# B sequences, H heads, L tokens, S slots, D key size, C value size
+# B sequences, H heads, G queries per head, L tokens, S slots, D key size, C value size, N = B H,
+# T columns (slots from before, then tokens), Q queries of one block
 
 from __future__ import annotations
 
@@ -15,10 +16,6 @@ from .. import kernels
 from .allocation import Allocation
 from .mixer import reads_without_sync
 from .slot_state import SlotState
-
-# B batch, L tokens, H heads, D key size, C value size, T columns: slots from before, then tokens,
-# Q queries of one block, G queries per head
-
 
 Mode = Literal["mass", "distinct"]
 Value = Literal["mean", "first", "last"]
@@ -141,9 +138,6 @@ def _log_total(columns: Columns, start: int) -> Tensor:
     return table.gather(3, slot[:, :, None].expand(-1, -1, Q, -1))
 
 
-# B batch, L tokens, H heads, S slots, D key size, C value size, G queries per head
-
-
 def attend_openers(
     query: Tensor,
     key: Tensor,
@@ -185,9 +179,6 @@ def _take(tokens: Tensor, source: Tensor, real: Tensor) -> Tensor:
     """Rows (B, H, S, D) of these tokens, 0 where there is none."""
     rows = tokens.gather(2, source[..., None].expand(-1, -1, -1, tokens.shape[-1]))
     return torch.where(real[..., None], rows, 0)
-
-
-# B batch, L tokens, H heads, D key size, C value size, G queries per head
 
 
 def attend_all(
@@ -233,9 +224,6 @@ def _taken(rows: Tensor, place: Tensor) -> Tensor:
     return rows.gather(2, place[..., None].expand(-1, -1, -1, rows.shape[-1]))
 
 
-# B batch, L tokens, H heads, D key size, E value size, N = B H streams
-
-
 LONG = 4096  # tokens from which on a kernel is faster than attention over all tokens
 SMALLEST_SCALE = 1e-3  # the kernel of the mass divides by the scale, which may not be less
 
@@ -274,9 +262,6 @@ def _kind(q: Tensor, k: Tensor, v: Tensor, *, rounded: bool) -> torch.dtype | No
     if rounded and torch.is_autocast_enabled(q.device.type):
         kind = torch.get_autocast_dtype(q.device.type)
     return kind if kind in (torch.float16, torch.bfloat16) else None
-
-
-# B batch, L tokens, H heads, S slots, D key size, C value size
 
 
 def slot_keys(k: Tensor, allocation: Allocation, *, state: SlotState | None = None) -> Tensor:

@@ -1,6 +1,6 @@
 """Write tokens to slots: many at once, or one with its read."""
 
-# B sequences, H heads, L tokens, S slots, D key size, C value size
+# B sequences, H heads, G queries per head, L tokens, S slots, D key size, C value size
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from .allocation import Allocation, Impl, allocate, check_inputs, taus
 from .mixer import reads_without_sync
 from .slot_attention import Mode, Value, check, check_tokens, read
 from .slot_state import SlotState
-
-# B batch, L tokens, H heads, S slots, D key size, C value size
 
 
 @torch.no_grad()
@@ -124,9 +122,6 @@ def _set(buffer: Tensor, slot: Tensor, where: Tensor, new: Tensor) -> None:
     index = _wide(slot, buffer)
     old = buffer.gather(2, index)
     buffer.scatter_(2, index, torch.where(_wide(where, buffer), new.to(buffer.dtype), old))
-
-
-# B batch, L tokens, H heads, S slots, D key size, C value size, G queries per head
 
 
 def step(

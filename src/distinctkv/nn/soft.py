@@ -1,6 +1,6 @@
 """Soft allocation that trains: causal novelty, soft reads and the budget penalty."""
 
-# B sequences, L tokens, H heads, D key size, C value size
+# B sequences, L tokens, H heads, D key size, C value size, Q queries
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from torch.nn import functional as fn
 from ..kernels.limits import FURTHEST, LENGTHS
 from .leaders import error, halves
 from .mixer import check_mask, reads_without_sync
-
-# B batch, L tokens, H heads, D key size, C value size, Q queries
-
 
 # Tokens compared with all before them at once: few leave less of a square to work out in vain, many
 # are fewer launches.

@@ -1,6 +1,7 @@
 """State-space layers: the scans, Mamba-2 and the diagonal layer."""
 
-# B sequences, L tokens, H heads, P channels of a head, N state size, E model width
+# B sequences, L tokens, H heads in G groups of R, P head size, N state size, Q chunk, M chunks,
+# E model width, I = H P inner channels
 
 from __future__ import annotations
 
@@ -12,10 +13,6 @@ from torch import Tensor, nn
 from torch.nn import functional as fn
 
 from .mixer import Mixer, Packing, ShortConv, State, check_sizes, rms_norm, widened
-
-# B streams, L tokens, H heads in G groups of R, P head size, N state size, Q chunk, M chunks
-# E channels of a model without heads
-
 
 SPAN = 512  # chunks whose states come from one product; its cost grows with their square
 
@@ -227,9 +224,6 @@ def _check_diagonal(x: Tensor, A: Tensor, B: Tensor, C: Tensor) -> None:
 def _check_state(state: Tensor, *shape: int) -> None:
     if state.shape != shape:
         raise ValueError(f"state must be {shape}, as was given back, got {tuple(state.shape)}")
-
-
-# B streams, L tokens, E channels, H heads, P head size, N state size, I = H P inner channels
 
 
 @dataclass(repr=False)

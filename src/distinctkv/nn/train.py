@@ -119,9 +119,6 @@ class Watch:
         warnings.warn(CollapseWarning(text), stacklevel=3)
 
 
-# B streams, L tokens
-
-
 WARM = 3  # steps of a shape that are launched as they are, so that all kernels are built
 Update = Callable[[Tensor, Tensor], Tensor]
 
@@ -203,9 +200,6 @@ class Captured:
             loss = self.update(tokens, targets)
         current.wait_stream(self.side)
         return loss
-
-
-# B streams, L tokens
 
 
 SILENT = -100  # the target of a token at which nothing is asked
