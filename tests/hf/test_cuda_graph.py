@@ -109,6 +109,44 @@ def test_a_known_metric_asks_no_queries(tiny, text, in_place):
     assert not ours.layers[0].pending
 
 
+def test_a_merge_leaves_slots_and_buffers_in_place(tiny, text, in_place):
+    """What the graph reads stays where it is, until a head has no room or a size is searched."""
+    cache, held = distinct_cache(tiny, 1.0, recent=8), []
+    with captured(tiny):
+        tiny(text, past_key_values=cache)
+        for n in range(60):
+            tiny(text[:, n : n + 1], past_key_values=cache)
+            first = cache.layers[0]
+            held.append((first.slots.keys.data_ptr(), int(first.slots.counts.sum())))
+    places, tokens = zip(*held[1:], strict=True)
+    assert len(set(places)) == 1
+    assert len(set(tokens)) == 4  # 16 tokens wait on a CPU
+
+
+def test_heads_without_room_get_more(tiny, text, in_place, monkeypatch):
+    monkeypatch.setattr(cuda_graph, "ROOM", 1)
+    same(*both(tiny, text, [], merge=None))
+
+
+def test_what_is_wrong_on_a_device_is_told_at_the_end(tiny, text, in_place, monkeypatch):
+    """A position that does not grow is found by the next merge or at the end, not at once."""
+    monkeypatch.setattr(cuda_graph, "_positions", lambda cache, ids, given: given)
+
+    def decode(cache, n_tokens):
+        with captured(tiny):
+            tiny(text, past_key_values=cache)
+            for n in range(n_tokens):
+                place = torch.tensor([[120 + n if n != 2 else 5]])
+                tiny(text[:, :1], past_key_values=cache, position_ids=place)
+
+    for n_tokens in (5, 42):
+        cache = distinct_cache(tiny, 1.0, recent=8)
+        with pytest.raises(PositionError, match="must grow"):
+            decode(cache, n_tokens)
+        with pytest.raises(BrokenForwardError, match="interrupted"):
+            tiny(text[:, :1], past_key_values=cache)
+
+
 @pytest.mark.parametrize("change", ["crop", "reorder", "turn", "copy", "save", "load"])
 def test_a_cache_may_change_between_steps(tiny, text, in_place, tmp_path, change):
     """Whatever is done to a cache in the middle, the next steps go on from there."""
