@@ -104,8 +104,8 @@ def compress(
     own = way.get("metric") is None
     return {"metric": "own" if own else "calibrated", "prefill ms": 1e3 * plain,
             "compress ms": 1e3 * (taken - plain), "share": (taken - plain) / plain,
-            "peak of full": peak / most, "kept": summary.kept, "bytes": summary.bytes / summary.full,
-            "threshold": summary.threshold}  # fmt: skip
+            "peak of full": peak / most, "kept": summary.kept,
+            "bytes": summary.bytes / summary.full, "threshold": summary.threshold}  # fmt: skip
 
 
 def staged(bench: Bench, decoding: Decoding) -> list[Row]:
