@@ -61,7 +61,7 @@ def make_mixer(layer: Layer, width: int) -> Mixer[Any]:
 def make_gate(gate: bool | Mapping[str, Any], width: int, size: int) -> Gate | None:
     """The gate that a config asks for, in a layer of this width with heads of this size.
 
-    >>> float(make_gate({"kind": "NoveltyGate", "threshold": 0.25}, 32, 16).threshold)
+    >>> make_gate({"kind": "NoveltyGate", "threshold": 0.25}, 32, 16).threshold.item()
     0.25
     """
     if isinstance(gate, bool):
