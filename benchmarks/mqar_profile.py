@@ -48,7 +48,7 @@ def profile(name: str, size: Size, how: str, *, brief: bool) -> None:
     model = make_model(name, size).to(device()).train()
     set_slots(model, 2.5 * max(size.items), size.tokens)
     learner = Learner(model, size.answered)
-    learner.go_at(size.rate)
+    learner.set_rate(size.rate)
     drawn = batches(0, size, device())
     for _ in range(3):
         learner(*next(drawn))

@@ -135,7 +135,7 @@ def test_wrong_input_is_refused(batch):
         ("one per head", {"tau": torch.zeros(3)}),
         ("mask must be bool", {"mask": torch.zeros(2, 23)}),
         ("1 or more", {"chunk": 0}),
-        ("this state holds", {"state": state.picked(torch.tensor([0]))}),
+        ("this state holds", {"state": state.index_select(torch.tensor([0]))}),
         ("cast the keys", {"state": state, "keys": data.k.float()}),
         ("holds 9 slots", {"state": state, "capacity": 4}),
         ("must be one of", {"impl": "cuda"}),

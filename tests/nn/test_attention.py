@@ -122,7 +122,7 @@ def test_a_batch_computed_again_is_centred_as_before_and_counts_once(normal):
         y = checkpoint(mixer, x, use_reentrant=False) if again else mixer(x)
         y.square().sum().backward()
         project = mixer.project
-        results.append((project.enter.weight.grad, project.mean, project.batches))
+        results.append((project.in_proj.weight.grad, project.mean, project.batches))
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
@@ -141,7 +141,7 @@ def test_with_a_lag_keys_start_as_a_token_before_theirs(lag, normal):
     project = Projection(E, Heads(count=2, size=6, centre=False, lag=lag)).eval()
     x = normal(1, 7, E)
     _, k, _, _ = project(x)
-    raw = project.enter(x).reshape(1, 7, 3, 2, 6)[:, :-lag, 1]
+    raw = project.in_proj(x).reshape(1, 7, 3, 2, 6)[:, :-lag, 1]
     torch.testing.assert_close(k[:, lag:], torch.nn.functional.normalize(raw, dim=-1))
 
 

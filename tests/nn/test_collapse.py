@@ -9,7 +9,7 @@ import torch
 from distinctkv.nn.attention import Heads
 from distinctkv.nn.distinct import DistinctAttention
 from distinctkv.nn.hybrid import HybridLM
-from distinctkv.nn.train import CollapseWarning, Ramp, Watch, set_tau, train
+from distinctkv.nn.train import CollapseMonitor, CollapseWarning, Ramp, set_tau, train
 from distinctkv.policy import Concentration
 from tests.nn.test_train import CHANCE, TASK, batches, cache, small, ssm
 
@@ -17,14 +17,14 @@ from tests.nn.test_train import CHANCE, TASK, batches, cache, small, ssm
 def watched(slots, losses, taus=None, n_tokens=None):
     """What a watch says of a layer whose slots per token went like this."""
     model = small()
-    watch = Watch(model, CHANCE)
+    monitor = CollapseMonitor(model, CHANCE)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for step, (now, loss) in enumerate(zip(slots, losses, strict=True)):
             if taus:
                 set_tau(model, taus[step])
             model.mixers[0].slots_per_token = torch.tensor(now)
-            watch.look(step, loss, n_tokens)
+            monitor.update(step, loss, n_tokens)
     return [str(warning.message) for warning in said]
 
 

@@ -67,7 +67,7 @@ def test_a_key_bound_again_has_the_new_value():
 def published(layer, x):
     """S_t = a_t S_{t-1} (I - b_t k_t k_t^T) + b_t v_t k_t^T, with the projections around it."""
     H, K, V = layer.heads, layer.key, layer.value
-    rows = x @ layer.enter.weight.T
+    rows = x @ layer.in_proj.weight.T
     mixed, z, step, rate = torch.split(rows, [H * (2 * K + V), H * V, H, H], -1)
     before = torch.cat([torch.zeros_like(mixed[:, : layer.conv.taps - 1]), mixed], 1)
     mixed = fn.silu(
@@ -86,7 +86,7 @@ def published(layer, x):
                 S = a * S @ (torch.eye(K).to(S) - beta * k[:, None] * k) + beta * v[:, None] * k
                 out[b, t, h] = S @ q
     normed = out / (out.square().mean(-1, keepdim=True) + 1e-6).sqrt() * layer.norm
-    return (normed.flatten(-2) * fn.silu(z)) @ layer.leave.weight.T
+    return (normed.flatten(-2) * fn.silu(z)) @ layer.out_proj.weight.T
 
 
 @torch.no_grad()

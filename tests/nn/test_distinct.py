@@ -107,7 +107,7 @@ def test_bytes_are_told_with_the_empty_room(full, x):
     state = mixer.start(2)
     mixer(x, state)
     each = (8 + 8 + 1) * 4  # key, value, count
-    rest = state.past.nbytes + 4 * state.slots.n_slots.nbytes
+    rest = state.conv_state.nbytes + 4 * state.slots.n_slots.nbytes
     assert state.nbytes == rest + 2 * 2 * state.slots.capacity * each
 
 
@@ -157,8 +157,8 @@ def test_the_gate_learns_which_tokens_are_read(full, x, seed):
     wanted = x[0, 0]
     project = mixer.project
     with torch.no_grad():
-        key = torch.nn.functional.linear(wanted, project.enter.weight.chunk(3)[1])
-        project.enter.weight.chunk(3)[0].zero_()
+        key = torch.nn.functional.linear(wanted, project.in_proj.weight.chunk(3)[1])
+        project.in_proj.weight.chunk(3)[0].zero_()
         project.conv.bias.chunk(3)[0].copy_(key)
         project.conv.bias.chunk(3)[1].zero_()
         project.scale.fill_(50.0)

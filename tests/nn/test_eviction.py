@@ -108,7 +108,7 @@ def x(seed):
 def test_a_layer_reads_the_slots_that_the_rule_holds_after_each_token(layer, x):
     state = layer.start(2)
     out = layer(x, state)
-    q, k, v, _ = layer.project(x, layer.start(2).past)
+    q, k, v, _ = layer.project(x, layer.start(2).conv_state)
     want = torch.zeros_like(q)
     for b in range(2):
         for h in range(HEADS.count):

@@ -88,7 +88,7 @@ def test_an_allocation_with_slots_from_before_is_not_read_without_them(halves):
 def test_an_allocation_is_not_written_to_other_slots_nor_twice(halves):
     _, state, (q, k, v) = halves
     found, empty = allocate(k, 0.1, state=state), SlotState.empty(k, v, 40)
-    for other in (empty, state.picked(torch.tensor([1, 1]))):
+    for other in (empty, state.index_select(torch.tensor([1, 1]))):
         before = other.clone()
         with pytest.raises(ValueError, match="other tokens than the allocation knew"):
             write(other, k, v, found)

@@ -91,7 +91,7 @@ def test_a_state_can_grow_be_picked_from_and_say_when_it_is_full(batch):
     want = read(data.q, data.k, data.v, found)
     out, _ = walk(data, state.empty(data.k, data.v, 2).grown(most), [5, 6], False)
     torch.testing.assert_close(out, want, rtol=0, atol=1e-12)
-    swapped = state.picked(torch.tensor([1, 0, 1]))
+    swapped = state.index_select(torch.tensor([1, 0, 1]))
     assert torch.equal(swapped.n_slots, state.n_slots[[1, 0, 1]])
     state.overflow[0, 0] = 3
     with pytest.raises(ValueError, match="3 novel tokens"):

@@ -246,7 +246,7 @@ def test_mamba2_is_its_recurrence_then_a_norm_of_what_is_gated(seed):
     for weight in (layer.norm, layer.skip):
         weight.uniform_(0.5, 2)
     x = 3 * torch.randn(2, 19, 8, dtype=torch.float64)
-    z, mixed, dt = torch.split(x @ layer.enter.weight.T, [16, 16 + 10, 4], -1)
+    z, mixed, dt = torch.split(x @ layer.in_proj.weight.T, [16, 16 + 10, 4], -1)
     before = torch.cat([torch.zeros(2, 3, 26).double(), mixed], 1)
     taps = sum(before[:, t : t + 19] * w for t, w in enumerate(layer.conv.weight))
     inner, B_, C = torch.split(fn.silu(taps + layer.conv.bias), [16, 5, 5], -1)
@@ -255,4 +255,4 @@ def test_mamba2_is_its_recurrence_then_a_norm_of_what_is_gated(seed):
     y = selective_scan(inner, dt, A, B_, C)[0] + layer.skip.repeat_interleave(4) * inner
     gated = y * fn.silu(z)
     normed = gated / (gated.square().mean(-1, keepdim=True) + 1e-6).sqrt() * layer.norm
-    torch.testing.assert_close(layer(x), normed @ layer.leave.weight.T, rtol=0, atol=1e-10)
+    torch.testing.assert_close(layer(x), normed @ layer.out_proj.weight.T, rtol=0, atol=1e-10)

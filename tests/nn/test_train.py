@@ -217,10 +217,10 @@ def test_what_is_decayed_shrinks_by_the_rate_and_a_hundredth(seed):
     model, tokens = small(), torch.zeros(2, 9, dtype=torch.long)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
     learner = Learner(model)
-    learner.go_at(0.5)
+    learner.set_rate(0.5)
     learner(tokens, torch.full_like(tokens, SILENT))
     after = dict(model.named_parameters())
-    for name in ("embed.weight", "blocks.0.mixer.project.enter.weight"):
+    for name in ("embed.weight", "blocks.0.mixer.project.in_proj.weight"):
         torch.testing.assert_close(after[name], before[name] * (1 - 0.5 * 0.01))
     for name in ("norm", "blocks.0.mixer.project.scale", "blocks.0.mixer.project.conv.weight"):
         assert torch.equal(after[name], before[name])

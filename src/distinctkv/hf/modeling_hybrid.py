@@ -131,7 +131,7 @@ class HybridCache:
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Keep these rows of the batch, for beams."""
-        self.state = self.state.picked(beam_idx)
+        self.state = self.state.index_select(beam_idx)
 
     @property
     def nbytes(self) -> int:

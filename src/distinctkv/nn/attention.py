@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as fn
 
 from ..policy import check_real
-from .mixer import Mixer, Packing, S, ShortConv, State, check_sizes, widened
+from .mixer import Mixer, Packing, S, ShortConv, State, check_sizes, upcast
 
 RATE = 0.1  # how fast the mean key follows the batches in training
 SHORT = 1e-12  # a row no longer than this has no direction
@@ -63,8 +63,8 @@ class Projection(nn.Module):
     """Tokens (B, L, E) to queries, keys of length one, and values, each (B, L, H, D).
 
     The mean key is a buffer. A training batch is centred by the mean of the batches before it, so
-    no token sees a later one, and then moves it. Evaluation, and any call with a past, leaves it
-    alone, so that a stream may be cut anywhere. The last batch once more, as activation
+    no token sees a later one, and then moves it. Evaluation, and any call with a conv_state, leaves
+    it alone, so that a stream may be cut anywhere. The last batch once more, as activation
     checkpointing computes it in the backward pass, is centred as it was and moves nothing; a layer
     that is used twice in a step is centred anew there.
 
@@ -81,7 +81,7 @@ class Projection(nn.Module):
         check_sizes(width=width)
         self.heads = heads
         wide = 3 * heads.count * heads.size
-        self.enter = nn.Linear(width, wide, bias=False)
+        self.in_proj = nn.Linear(width, wide, bias=False)
         self.conv = ShortConv(wide, heads.taps)
         with torch.no_grad():  # the token itself, and a little of those before it
             self.conv.weight.mul_(0.2)[-1] = 1
@@ -92,7 +92,7 @@ class Projection(nn.Module):
         self.register_buffer("mean", torch.zeros(heads.count, heads.size))
         self.register_buffer("batches", torch.zeros((), dtype=torch.int64))
         self.register_buffer("recent", _none_yet(self.mean), persistent=False)
-        self.leave = nn.Linear(heads.count * heads.size, width, bias=False)
+        self.out_proj = nn.Linear(heads.count * heads.size, width, bias=False)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Move or cast, but keep the mean in 32 bits or more: many batches add up in it."""
@@ -107,14 +107,14 @@ class Projection(nn.Module):
         return self
 
     def forward(
-        self, x: Tensor, past: Tensor | None = None, mask: Tensor | None = None
+        self, x: Tensor, conv_state: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Queries (times their scale), keys, values, and the past of the next tokens."""
-        mixed, now = self.conv(self.enter(x), past, mask)
+        """Queries (times their scale), keys, values, and the conv_state of the next tokens."""
+        mixed, now = self.conv(self.in_proj(x), conv_state, mask)
         mixed = mixed.reshape(*x.shape[:2], 3, self.heads.count, self.heads.size)
-        q, k, v = (widened(t) for t in mixed.unbind(2))  # cosines decide: not in 16 bits
+        q, k, v = (upcast(t) for t in mixed.unbind(2))  # cosines decide: not in 16 bits
         if self.heads.centre:
-            follows = self.training and past is None
+            follows = self.training and conv_state is None
             k = k - (self._follow(k, mask) if follows else self.mean)
         q, blank = directions(q)
         return torch.where(blank, 0, q) * self.scale, directions(k)[0], v, now
@@ -142,8 +142,8 @@ class Projection(nn.Module):
 
     def out(self, y: Tensor) -> Tensor:
         """Reads (B, L, H, D) back to channels (B, L, E)."""
-        leave: Tensor = self.leave(y.flatten(-2).to(self.leave.weight.dtype))
-        return leave
+        out: Tensor = self.out_proj(y.flatten(-2).to(self.out_proj.weight.dtype))
+        return out
 
 
 def _none_yet(mean: Tensor) -> Tensor:
@@ -217,7 +217,7 @@ def _with_block_before(tokens: Tensor, window: int, front: int, back: int) -> Te
 class TokenState(State):
     """The keys and values of tokens as they came, and the last inputs of the convolution."""
 
-    past: Tensor  # (B, T - 1, 3 H D)
+    conv_state: Tensor  # (B, T - 1, 3 H D)
     keys: Tensor  # (B, tokens held, H, D)
     values: Tensor
     # (B, tokens held), None if there was never padding
@@ -246,7 +246,7 @@ class Attention(Mixer[S]):
     @property
     def width(self) -> int:
         """Channels of a token."""
-        return self.project.enter.in_features
+        return self.project.in_proj.in_features
 
     def extra_repr(self) -> str:
         """Its heads."""
@@ -268,18 +268,18 @@ class FullAttention(Attention[TokenState]):
     def start(self, batch: int) -> TokenState:
         """No tokens."""
         heads = self.project.heads
-        none = widened(self.like.new_zeros(batch, 0, heads.count, heads.size))
+        none = upcast(self.like.new_zeros(batch, 0, heads.count, heads.size))
         return TokenState(self.project.conv.start(batch), none, none).of(self)
 
     def mix(self, x: Tensor, state: TokenState | None = None, mask: Tensor | None = None) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
-        q, k, v, past = self.project(x, None if state is None else state.past, mask)
+        q, k, v, conv_state = self.project(x, None if state is None else state.conv_state, mask)
         real = mask
         if state is not None:
             k, v, real = state.joined(k, v, mask)
         y = self.project.out(attend(q, k, v, causal_mask(real, x.shape[1])))
         if state is not None:
-            state.past, state.keys, state.values, state.real = past, k, v, real
+            state.conv_state, state.keys, state.values, state.real = conv_state, k, v, real
         return y
 
 
@@ -310,7 +310,7 @@ class SlidingWindowAttention(FullAttention):
 
     def mix(self, x: Tensor, state: TokenState | None = None, mask: Tensor | None = None) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
-        q, k, v, past = self.project(x, None if state is None else state.past, mask)
+        q, k, v, conv_state = self.project(x, None if state is None else state.conv_state, mask)
         L, real, packing = x.shape[1], mask, None
         if state is not None:
             k, v, real = state.joined(k, v, mask)
@@ -322,6 +322,10 @@ class SlidingWindowAttention(FullAttention):
         y = self.project.out(y if packing is None else packing.back(y))
         if state is not None:  # copies: views would hold on to all tokens
             last = slice(max(0, k.shape[1] - self.window + 1), None)
-            state.past, state.keys, state.values = past, k[:, last].clone(), v[:, last].clone()
+            state.conv_state, state.keys, state.values = (
+                conv_state,
+                k[:, last].clone(),
+                v[:, last].clone(),
+            )
             state.real = None if real is None else real[:, last].clone()
         return y

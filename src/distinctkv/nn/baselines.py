@@ -20,7 +20,7 @@ from .mixer import State, check_sizes
 class ScheduledState(State):
     """Sums and counts of the slots, and the tokens of the unfinished chunk."""
 
-    past: Tensor  # (B, T - 1, 3 H D)
+    conv_state: Tensor  # (B, T - 1, 3 H D)
     keys: Tensor  # (B, H, S, D), sums
     values: Tensor  # (B, H, S, D), sums
     counts: Tensor  # (B, H, S)
@@ -68,8 +68,8 @@ class ScheduledAttention(Attention[ScheduledState]):
         heads = self.project.heads
         wide = torch.promote_types(self.like.dtype, torch.float32)
         none = self.like.new_zeros(batch, heads.count, 0, heads.size, dtype=wide)
-        past = self.project.conv.start(batch)
-        return ScheduledState(past, none, none, none[..., 0], none, none).of(self)
+        conv_state = self.project.conv.start(batch)
+        return ScheduledState(conv_state, none, none, none[..., 0], none, none).of(self)
 
     def mix(
         self, x: Tensor, state: ScheduledState | None = None, mask: Tensor | None = None
@@ -80,9 +80,9 @@ class ScheduledAttention(Attention[ScheduledState]):
                 f"{int((~mask).sum())} tokens are padding, and streams of this layer fill their "
                 "chunks together; give sequences of one length"
             )
-        q, k, v, past = self.project(x, None if state is None else state.past)
+        q, k, v, conv_state = self.project(x, None if state is None else state.conv_state)
         state = self.start(len(x)) if state is None else state
-        state.past = past
+        state.conv_state = conv_state
         q, k, v = (t.transpose(1, 2) for t in (q, k, v))
         with torch.autocast(x.device.type, enabled=False):
             return self.project.out(self.attend(q, k, v, state).transpose(1, 2))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .mixer import Mixer, ShortConv, State, check_sizes, rms_norm, widened
+from .mixer import Mixer, ShortConv, State, check_sizes, rms_norm, upcast
 from .ssm import chunks, decays
 
 
@@ -80,7 +80,7 @@ def delta_rule(
 class DeltaState(State):
     """Fixed in size: the last inputs of the convolution, and a matrix for each head."""
 
-    past: Tensor  # (B, T - 1, H (2 D + C))
+    conv_state: Tensor  # (B, T - 1, H (2 D + C))
     memory: Tensor  # (B, H, C, D), 32 bits
 
 
@@ -108,18 +108,18 @@ class GatedDeltaNet(Mixer[DeltaState]):
         self.heads, self.key, self.value, self.chunk = heads, key, value, chunk
         mixed = heads * (2 * key + value)
         self.sizes = [mixed, heads * value, heads, heads]  # q, k and v; the gate; decay; rate
-        self.enter = nn.Linear(width, sum(self.sizes), bias=False)
+        self.in_proj = nn.Linear(width, sum(self.sizes), bias=False)
         self.conv = ShortConv(mixed, taps)
         self.log_decay = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
         steps = torch.empty(heads).uniform_(math.log(1e-3), math.log(1e-1)).exp()
         self.dt_bias = nn.Parameter(steps.expm1().log())
         self.norm = nn.Parameter(torch.ones(value))
-        self.leave = nn.Linear(heads * value, width, bias=False)
+        self.out_proj = nn.Linear(heads * value, width, bias=False)
 
     @property
     def width(self) -> int:
         """Channels of a token."""
-        return self.enter.in_features
+        return self.in_proj.in_features
 
     def extra_repr(self) -> str:
         """Its sizes."""
@@ -128,16 +128,16 @@ class GatedDeltaNet(Mixer[DeltaState]):
     def start(self, batch: int) -> DeltaState:
         """Nothing seen: zeros."""
         memory = self.dt_bias.new_zeros(batch, self.heads, self.value, self.key)
-        return DeltaState(self.conv.start(batch), widened(memory)).of(self)
+        return DeltaState(self.conv.start(batch), upcast(memory)).of(self)
 
     def mix(self, x: Tensor, state: DeltaState | None = None, mask: Tensor | None = None) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
-        mixed, z, dt, rate = torch.split(self.enter(x), self.sizes, -1)
-        mixed, past = self.conv(mixed, None if state is None else state.past, mask)
-        mixed = widened(fn.silu(mixed).reshape(*x.shape[:2], self.heads, -1))
+        mixed, z, dt, rate = torch.split(self.in_proj(x), self.sizes, -1)
+        mixed, conv_state = self.conv(mixed, None if state is None else state.conv_state, mask)
+        mixed = upcast(fn.silu(mixed).reshape(*x.shape[:2], self.heads, -1))
         q, k, v = torch.split(mixed, [self.key, self.key, self.value], -1)
-        decay = -widened(self.log_decay).exp() * fn.softplus(widened(dt) + self.dt_bias)
-        rate = widened(rate).sigmoid()
+        decay = -upcast(self.log_decay).exp() * fn.softplus(upcast(dt) + self.dt_bias)
+        rate = upcast(rate).sigmoid()
         if mask is not None:  # nothing fades and nothing is written
             decay, rate = (torch.where(mask[..., None], t, 0) for t in (decay, rate))
         # The triangular solve has no 16-bit form, and the state must not round away old tokens.
@@ -152,7 +152,7 @@ class GatedDeltaNet(Mixer[DeltaState]):
                 state=None if state is None else state.memory,
             )
         if state is not None:
-            state.past, state.memory = past, memory
+            state.conv_state, state.memory = conv_state, memory
         y = rms_norm(y, self.norm).flatten(-2) * fn.silu(z)
-        leave: Tensor = self.leave(y.to(self.leave.weight))
-        return leave
+        out: Tensor = self.out_proj(y.to(self.out_proj.weight))
+        return out

@@ -153,7 +153,9 @@ def check_gate(gate: Gate, reading: Reading, width: int) -> None:
 
 
 QUERIES = 512  # queries whose masks are held at once
-HUSHED = -1e30  # log weight of padding: nothing beside a token, yet a query may see nothing else
+PADDING_WEIGHT = (
+    -1e30
+)  # log weight of padding: nothing beside a token, yet a query may see nothing else
 
 
 class Columns(NamedTuple):
@@ -185,7 +187,7 @@ def columns(
     if written is not None:
         weight[..., :F].masked_fill_(~written[:, None], -torch.inf)
     if real is not None:
-        weight[..., F:].masked_fill_(~real[:, None], HUSHED)
+        weight[..., F:].masked_fill_(~real[:, None], PADDING_WEIGHT)
     if state is not None:
         used = state.used
         count = torch.where(used, state.counts, 1).to(state.values.dtype)
@@ -365,7 +367,7 @@ class DistinctAttention(Attention[DistinctState]):
         """The cache on the weights of a trained full attention, which are shared, not copied."""
         if not isinstance(full, FullAttention) or isinstance(full, SlidingWindowAttention):
             raise TypeError(f"a retrofit needs a FullAttention, got {type(full).__name__}")
-        width = full.project.leave.out_features
+        width = full.project.out_proj.out_features
         fixed = Concentration.fixed(tau)
         new = cls(width, full.project.heads, concentration=fixed, reading=reading)
         new.project = full.project
@@ -400,9 +402,9 @@ class DistinctAttention(Attention[DistinctState]):
         slots = SlotState.empty(none.to(self.slot_dtype or wide), none, room)
         if self.reading.value != "mean":
             slots = slots._replace(values=slots.values.to(slots.keys.dtype))
-        past = self.project.conv.start(batch)
+        conv_state = self.project.conv.start(batch)
         usage = Usage.empty(slots) if self._steps else None
-        return DistinctState(past, none, none, slots, shut, room=room, usage=usage).of(self)
+        return DistinctState(conv_state, none, none, slots, shut, room=room, usage=usage).of(self)
 
     def mix(
         self, x: Tensor, state: DistinctState | None = None, mask: Tensor | None = None
@@ -411,10 +413,10 @@ class DistinctAttention(Attention[DistinctState]):
         self._reads = self._kept = None
         if state is None:
             self.slots_per_token = None
-        q, k, v, past = self.project(x, None if state is None else state.past, mask)
+        q, k, v, conv_state = self.project(x, None if state is None else state.conv_state, mask)
         y = (self._windowed if self.reading.window else self._plain)(x, q, k, v, state, mask)
         if state is not None:
-            state.past = past
+            state.conv_state = conv_state
             if x.shape[1] > 1:
                 state.fit()
         return self.project.out(y)
@@ -433,8 +435,8 @@ class DistinctAttention(Attention[DistinctState]):
         if state is None and self.training and self.learns_tau:
             return self._soft(x, q, k, v, mask)
         if state is not None or not self.training:
-            k = self._held(k)
-            v = v if value == "mean" else self._held(v)
+            k = self._round(k)
+            v = v if value == "mean" else self._round(v)
         if self._steps and (state is not None or not self.training):
             return self._stepwise(x, q, k, v, state, mask)
         if state is not None:
@@ -515,7 +517,7 @@ class DistinctAttention(Attention[DistinctState]):
     ) -> Tensor:
         """What `mix` reads with an exact window, whose tokens are written as they leave it."""
         L, W = x.shape[1], self.reading.window
-        open_, real, packing = self._open(x), mask, None
+        open_, real, packing = self._write_mask(x), mask, None
         if state is not None:
             k, v, real = state.joined(k, v, mask)
             open_ = torch.cat([state.open, open_], 1)
@@ -525,7 +527,7 @@ class DistinctAttention(Attention[DistinctState]):
             q = packing.moved(fn.pad(q, (0, 0, 0, 0, k.shape[1] - L, 0)))[:, -L:]
             open_ = open_ & real
         F = max(0, k.shape[1] - W + 1)  # tokens that the next query will find outside its window
-        far = k[:, :F] if self.training and state is None else self._held(k[:, :F])
+        far = k[:, :F] if self.training and state is None else self._round(k[:, :F])
         written = real if self.training or self.gate is None else open_
         written = None if written is None else written[:, :F]
         if state is not None:
@@ -550,11 +552,11 @@ class DistinctAttention(Attention[DistinctState]):
                 self._reads = slot_reads(few, keys, assign, near, seen.weight), x, packing
         return y if packing is None else packing.back(y)
 
-    def _held(self, rows: Tensor) -> Tensor:
+    def _round(self, rows: Tensor) -> Tensor:
         """Keys or values as a slot will hold them."""
         return rows if self.slot_dtype is None else rows.to(self.slot_dtype).to(rows.dtype)
 
-    def _open(self, x: Tensor) -> Tensor:
+    def _write_mask(self, x: Tensor) -> Tensor:
         """Which tokens (B, L) the gate lets in."""
         if self.gate is None:
             return torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)

@@ -64,7 +64,7 @@ class Usage(NamedTuple):
         """A copy: no gradient passes to these numbers."""
         return self.clone()
 
-    def picked(self, rows: Tensor) -> Usage:
+    def index_select(self, rows: Tensor) -> Usage:
         """A copy with these rows of the batch."""
         return Usage(*(x.index_select(0, rows) for x in self))
 

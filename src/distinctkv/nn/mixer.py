@@ -127,9 +127,11 @@ class State:
         check_complete(self)
         return self
 
-    def picked(self, rows: Tensor) -> Self:
+    def index_select(self, rows: Tensor) -> Self:
         """A copy with these rows of the batch, as beam search asks for."""
-        return self._each(lambda part: part.index_select(0, rows), lambda part: part.picked(rows))
+        return self._each(
+            lambda part: part.index_select(0, rows), lambda part: part.index_select(rows)
+        )
 
     def clone(self) -> Self:
         """A copy that later tokens do not touch."""
@@ -148,7 +150,7 @@ class State:
         for name, part in vars(self).items():
             if isinstance(part, Tensor):
                 setattr(new, name, change(part))
-            elif hasattr(part, "picked"):
+            elif hasattr(part, "index_select"):
                 setattr(new, name, nested(part))
         return new
 
@@ -177,9 +179,9 @@ class ModelState:
             block.check()
         return self
 
-    def picked(self, rows: Tensor) -> ModelState:
+    def index_select(self, rows: Tensor) -> ModelState:
         """A copy with these rows of the batch, as beam search asks for."""
-        return ModelState([block.picked(rows) for block in self.blocks], self.interrupted)
+        return ModelState([block.index_select(rows) for block in self.blocks], self.interrupted)
 
     def clone(self) -> ModelState:
         """A copy that later tokens do not touch."""
@@ -292,7 +294,7 @@ def check_sizes(**sizes: float) -> None:
             raise ValueError(f"{name} must be at least 1, got {size}")
 
 
-def widened(x: Tensor) -> Tensor:
+def upcast(x: Tensor) -> Tensor:
     """The same numbers in 32 bits or more."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
@@ -302,8 +304,8 @@ class ShortConv(nn.Module):
 
     >>> conv = ShortConv(1, taps=2)
     >>> _ = conv.weight.data.copy_(torch.tensor([[10.0], [1.0]]))  # ten times the token before
-    >>> y, past = conv(torch.tensor([[[1.0], [2.0], [3.0]]]))
-    >>> y.flatten().tolist(), past.flatten().tolist()
+    >>> y, conv_state = conv(torch.tensor([[[1.0], [2.0], [3.0]]]))
+    >>> y.flatten().tolist(), conv_state.flatten().tolist()
     ([1.0, 12.0, 23.0], [3.0])
     """
 
@@ -319,11 +321,11 @@ class ShortConv(nn.Module):
         return self.weight.new_zeros(batch, self.taps - 1, self.weight.shape[1])
 
     def forward(
-        self, x: Tensor, past: Tensor | None = None, mask: Tensor | None = None
+        self, x: Tensor, conv_state: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Outputs for tokens that follow the T - 1 in ``past``, and the past of the next."""
+        """Outputs for tokens that follow the T - 1 in ``conv_state``, and that of the next."""
         (B, L), before = x.shape[:2], self.taps - 1
-        x = torch.cat([self.start(B).to(x) if past is None else past.to(x), x], 1)
+        x = torch.cat([self.start(B).to(x) if conv_state is None else conv_state.to(x), x], 1)
         packing = None
         if mask is not None:
             packing = Packing(torch.cat([mask.new_ones(B, before), mask], 1), L)

@@ -104,7 +104,7 @@ class SlotState(NamedTuple):
         """A copy without a way back for gradients: slots are written in place."""
         return SlotState(*(x.detach().clone() for x in self))
 
-    def picked(self, rows: Tensor) -> SlotState:
+    def index_select(self, rows: Tensor) -> SlotState:
         """A copy with these rows of the batch, as beam search asks for."""
         return SlotState(*(x.index_select(0, rows) for x in self))
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as fn
 
-from .mixer import Mixer, Packing, ShortConv, State, check_sizes, rms_norm, widened
+from .mixer import Mixer, Packing, ShortConv, State, check_sizes, rms_norm, upcast
 
 SPAN = 512  # chunks whose states come from one product; its cost grows with their square
 
@@ -230,7 +230,7 @@ def _check_state(state: Tensor, *shape: int) -> None:
 class Mamba2State(State):
     """Fixed in size: the last inputs of the convolution, and a matrix for each head."""
 
-    past: Tensor  # (B, T - 1, I + 2 N)
+    conv_state: Tensor  # (B, T - 1, I + 2 N)
     memory: Tensor  # (B, H, P, N), 32 bits
 
 
@@ -261,19 +261,19 @@ class Mamba2(Mixer[Mamba2State]):
         heads = inner // head
         self.inner, self.head, self.states, self.chunk = inner, head, states, chunk
         self.sizes = [inner, inner + 2 * states, heads]  # the gate; x, B and C; dt
-        self.enter = nn.Linear(width, sum(self.sizes), bias=False)
+        self.in_proj = nn.Linear(width, sum(self.sizes), bias=False)
         self.conv = ShortConv(inner + 2 * states, taps)
         self.log_decay = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
         steps = torch.empty(heads).uniform_(math.log(1e-3), math.log(1e-1)).exp()
         self.dt_bias = nn.Parameter(steps.expm1().log())  # softplus of it is the step
         self.skip = nn.Parameter(torch.ones(heads))
         self.norm = nn.Parameter(torch.ones(inner))
-        self.leave = nn.Linear(inner, width, bias=False)
+        self.out_proj = nn.Linear(inner, width, bias=False)
 
     @property
     def width(self) -> int:
         """Channels of a token."""
-        return self.enter.in_features
+        return self.in_proj.in_features
 
     def extra_repr(self) -> str:
         """Its sizes."""
@@ -282,35 +282,35 @@ class Mamba2(Mixer[Mamba2State]):
     def start(self, batch: int) -> Mamba2State:
         """Nothing seen: zeros."""
         memory = self.dt_bias.new_zeros(batch, self.sizes[-1], self.head, self.states)
-        return Mamba2State(self.conv.start(batch), widened(memory)).of(self)
+        return Mamba2State(self.conv.start(batch), upcast(memory)).of(self)
 
     def mix(
         self, x: Tensor, state: Mamba2State | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """Outputs for (B, L, E) tokens; see `Mixer`."""
-        z, mixed, dt = torch.split(self.enter(x), self.sizes, -1)
-        mixed, past = self.conv(mixed, None if state is None else state.past, mask)
+        z, mixed, dt = torch.split(self.in_proj(x), self.sizes, -1)
+        mixed, conv_state = self.conv(mixed, None if state is None else state.conv_state, mask)
         if self.like.dtype.itemsize < 4:  # weights of 16 bits; autocast chooses for itself
-            mixed = widened(mixed)
+            mixed = upcast(mixed)
         inner, B, C = torch.split(fn.silu(mixed), [self.inner, self.states, self.states], -1)
         inner = inner.reshape(*x.shape[:2], -1, self.head)  # (B, L, H, P)
-        dt = fn.softplus(widened(dt) + self.dt_bias)
+        dt = fn.softplus(upcast(dt) + self.dt_bias)
         if mask is not None:  # a step of no length leaves the state alone
             dt = torch.where(mask[..., None], dt, 0)
         y, memory = ssd(
             inner,
             dt,
-            -widened(self.log_decay).exp(),
+            -upcast(self.log_decay).exp(),
             B[:, :, None],
             C[:, :, None],
             chunk=min(self.chunk, x.shape[1]),
             state=None if state is None else state.memory,
         )
         if state is not None:
-            state.past, state.memory = past, memory
+            state.conv_state, state.memory = conv_state, memory
         y = (y + self.skip[:, None] * inner).flatten(-2)
-        leave: Tensor = self.leave(rms_norm(y * fn.silu(z), self.norm).to(self.leave.weight))
-        return leave
+        out: Tensor = self.out_proj(rms_norm(y * fn.silu(z), self.norm).to(self.out_proj.weight))
+        return out
 
 
 @dataclass(repr=False)
@@ -338,12 +338,12 @@ class DiagonalSSM(Mixer[DiagonalState]):
         self.frequency = nn.Parameter(math.pi * torch.arange(float(states)).repeat(width, 1))
         self.read = nn.Parameter(torch.randn(width, states, 2) / math.sqrt(2))
         self.skip = nn.Parameter(torch.ones(width))
-        self.leave = nn.Linear(width, 2 * width)
+        self.out_proj = nn.Linear(width, 2 * width)
 
     @property
     def width(self) -> int:
         """Channels of a token."""
-        return self.leave.in_features
+        return self.out_proj.in_features
 
     def extra_repr(self) -> str:
         """Its sizes."""
@@ -351,7 +351,7 @@ class DiagonalSSM(Mixer[DiagonalState]):
 
     def start(self, batch: int) -> DiagonalState:
         """Nothing seen: zeros."""
-        zeros = widened(self.read.new_zeros(batch, *self.read.shape))
+        zeros = upcast(self.read.new_zeros(batch, *self.read.shape))
         return DiagonalState(torch.view_as_complex(zeros)).of(self)
 
     def mix(
@@ -368,15 +368,15 @@ class DiagonalSSM(Mixer[DiagonalState]):
         if state is not None:
             state.memory = memory
         y = fn.gelu(y + self.skip * x)
-        return fn.glu(self.leave(y.to(self.leave.weight)), -1)
+        return fn.glu(self.out_proj(y.to(self.out_proj.weight)), -1)
 
     def _run(
         self, x: Tensor, memory: Tensor, lengths: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """What the oscillators give for tokens (B, L, E), and where they are then."""
-        rates = torch.complex(-widened(self.log_decay).exp(), widened(self.frequency))
-        A = (rates * widened(self.log_step).exp()).exp()
+        rates = torch.complex(-upcast(self.log_decay).exp(), upcast(self.frequency))
+        A = (rates * upcast(self.log_step).exp()).exp()
         held = (A - 1) / rates  # the input is held between two tokens
-        read = torch.view_as_complex(widened(self.read))
+        read = torch.view_as_complex(upcast(self.read))
         x, chunk = x.to(read.real.dtype), min(self.chunk, x.shape[1])
         return diagonal(x, A, held, read, chunk=chunk, state=memory, lengths=lengths)

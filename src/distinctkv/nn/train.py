@@ -69,7 +69,7 @@ def set_tau(model: nn.Module, tau: float) -> None:
 
 
 @dataclass
-class Watch:
+class CollapseMonitor:
     """Slots per token of each layer while training, and the alarm if they fall too soon.
 
     Warns once for a layer while the loss is still within 5 % of ``chance``, the loss of one who
@@ -85,7 +85,7 @@ class Watch:
     most: dict[str, tuple[float, float]] = field(default_factory=dict)  # tau, slots
     warned: set[str] = field(default_factory=set)
 
-    def look(self, step: int, loss: float, n_tokens: int | None = None) -> dict[str, float]:
+    def update(self, step: int, loss: float, n_tokens: int | None = None) -> dict[str, float]:
         """Slots per token by layer at this step, whose sequences have ``n_tokens`` each.
 
         Where that is not told, fewer than 3 slots in 100 tokens are too few.
@@ -202,7 +202,7 @@ class Captured:
         return loss
 
 
-SILENT = -100  # the target of a token at which nothing is asked
+IGNORE_INDEX = -100  # the target of a token at which nothing is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ def train(
     warm-up over the first tenth, a cosine to 5 % of ``rate``, gradients clipped to length one;
     bfloat16 products on a GPU. ``ramp`` sets tau, ``anneal`` the weight of the budget penalty of
     learned gates (1 throughout if left out). With ``chance``, the loss of one who knows nothing, a
-    `Watch` looks out for a collapse. ``captured`` launches a step on a GPU as one graph
+    `CollapseMonitor` looks out for a collapse. ``captured`` launches a step on a GPU as one graph
     (`Captured`). ``asked`` is for `Learner`. Batches that end before the steps do end the training,
     with a warning.
     """
@@ -243,14 +243,17 @@ def train(
         raise ValueError(f"rate must be 0 or more and finite, got {rate}")
     if ramp is not None and any(one.learns_tau for one in distinct_layers(model).values()):
         raise ValueError(f"{ramp} sets tau, which a gate learns; leave ramp out")
-    watch, learner = Watch(model, math.inf if chance is None else chance), Learner(model, asked)
+    monitor, learner = (
+        CollapseMonitor(model, math.inf if chance is None else chance),
+        Learner(model, asked),
+    )
     update = Captured(learner, model) if captured else learner
 
     asks: set[bool] = set()  # whether a step shown had targets
 
     def report(number: int, loss: Tensor, targets: Tensor) -> Step:
-        asks.add(bool((targets != SILENT).any()))
-        slots = watch.look(number, loss.item(), targets.shape[1])
+        asks.add(bool((targets != IGNORE_INDEX).any()))
+        slots = monitor.update(number, loss.item(), targets.shape[1])
         return Step(number, loss.item(), slots)
 
     def run() -> Iterator[Step]:
@@ -262,7 +265,7 @@ def train(
             if anneal is not None:
                 for layer in distinct_layers(model).values():
                     layer.penalty_weight.fill_(anneal(number / steps))
-            learner.go_at(rate * _rate_at(number, steps))
+            learner.set_rate(rate * _rate_at(number, steps))
             done, last = number + 1, (number, update(tokens, targets), targets)
             if number % every == 0:
                 yield report(*last)
@@ -272,7 +275,7 @@ def train(
         if done < steps:
             warnings.warn(_ended(done, steps), stacklevel=2)
         if asks == {False}:
-            warnings.warn(f"nothing was asked: all targets seen were {SILENT}", stacklevel=2)
+            warnings.warn(f"nothing was asked: all targets seen were {IGNORE_INDEX}", stacklevel=2)
 
     return run()
 
@@ -299,7 +302,7 @@ class Learner:
             _groups(model), rate, betas=(0.9, 0.95), fused=True, capturable=first.is_cuda
         )
 
-    def go_at(self, rate: float) -> None:
+    def set_rate(self, rate: float) -> None:
         """Learn at this rate from now on."""
         for group in self.optimiser.param_groups:
             group["lr"].fill_(rate)
@@ -308,7 +311,7 @@ class Learner:
         """One step; nothing in it waits for the device."""
         _check_targets(tokens, targets)
         kind = tokens.device.type
-        asked, there = targets != SILENT, {}
+        asked, there = targets != IGNORE_INDEX, {}
         if self.asked is not None:
             order = torch.rand_like(targets, dtype=torch.float32) + asked
             at = order.topk(math.ceil(self.asked * targets.shape[1])).indices
@@ -318,7 +321,7 @@ class Learner:
         # A mean over what is asked, and 0, not nan, where nothing is.
         wanted = targets.flatten().long()
         loss = fn.cross_entropy(logits.float().flatten(0, 1), wanted, reduction="sum")
-        loss = loss / (targets != SILENT).sum().clamp(min=1)
+        loss = loss / (targets != IGNORE_INDEX).sum().clamp(min=1)
         extra = sum(layer.write_loss(asked) for layer in distinct_layers(self.model).values())
         self.optimiser.zero_grad()
         torch.autograd.backward(loss + extra)
@@ -340,7 +343,7 @@ def recall(model: nn.Module, tokens: Tensor, targets: Tensor) -> float:
         right = model(tokens).argmax(-1) == targets
     finally:
         model.train(training)
-    return float(right[targets != SILENT].float().mean())
+    return float(right[targets != IGNORE_INDEX].float().mean())
 
 
 def sweep(
@@ -366,8 +369,8 @@ def _check_targets(tokens: Tensor, targets: Tensor) -> None:
     """Refuse targets that are not one for each token."""
     if tokens.shape != targets.shape:
         raise ValueError(
-            f"targets must be {tuple(tokens.shape)} as tokens, {SILENT} where nothing is asked, "
-            f"got {tuple(targets.shape)}"
+            f"targets must be {tuple(tokens.shape)} as tokens, {IGNORE_INDEX} where nothing is "
+            f"asked, got {tuple(targets.shape)}"
         )
 
 
