@@ -22,7 +22,7 @@ def test_one_batch_is_enough():
 
 
 def test_the_baseline_reads_a_static_cache_as_a_dynamic_one(seed):
-    """Its kernel is compared with torch in `tests/hf/test_ragged_attention.py`."""
+    """Its kernel is compared with torch in `tests/kernels/test_ragged_attention.py`."""
     import torch
     from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache, StaticCache
 

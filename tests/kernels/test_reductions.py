@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from types import SimpleNamespace
 
 import pytest
@@ -14,11 +13,9 @@ from distinctkv.hf.metric import Rotary, Scale
 from distinctkv.hf.slots import FLAT, Slots, Source, pool
 from tests.hf.models import build
 from tests.hf.rotary_reference import turned
+from tests.kernels.processes import needs_triton
 
-needs_triton = pytest.mark.skipif(
-    find_spec("triton") is None, reason="Triton is not installed: pip install 'distinctkv[gpu]'"
-)
-pytestmark = [pytest.mark.gpu, needs_triton]
+pytestmark = [pytest.mark.gpu, needs_triton, pytest.mark.usefixtures("no_grad")]
 PLANS = {
     "threshold": {"threshold": 1.0},
     "horizon": {"threshold": 1.0, "merge": MergePolicy(importance=0.5, horizon=20)},

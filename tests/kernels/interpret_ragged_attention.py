@@ -17,8 +17,8 @@ import torch
 from distinctkv.hf import attention, inputs
 from distinctkv.hf.slots import SlotBuffer
 from distinctkv.kernels import ragged_attention
-from tests.hf.ragged_cases import CASES, draw
 from tests.kernels.interpret import off, poison
+from tests.kernels.ragged_cases import CASES, draw
 
 
 def received(query, keys, _, real, slots, scaling):

@@ -6,11 +6,13 @@ import torch
 from distinctkv.hf import merge
 from tests.kernels.processes import needs_triton, run
 
+pytestmark = pytest.mark.usefixtures("no_grad")
+
 
 @pytest.mark.slow
 @needs_triton
 def test_interpreted_kernels_do_as_torch_does(seed):
-    found = run("tests.hf.interpret_kernels", str(seed))
+    found = run("tests.kernels.interpret_features", str(seed))
     poured, featured, routed, turned, gathered = found
     assert max(map(max, poured)) < 1e-5
     assert featured == [[0] * 11] * 3

@@ -14,15 +14,16 @@ from distinctkv import kernels
 from distinctkv.hf import attention, distinct_cache
 from distinctkv.hf.attention import attention_received
 from tests.hf.models import build, greedy, unfolded
-from tests.hf.ragged_cases import CASES, draw
 from tests.kernels.processes import needs_triton, run
+from tests.kernels.ragged_cases import CASES, draw
 
+pytestmark = pytest.mark.usefixtures("no_grad")
 SEVERAL = "a prompt of several tiles"
 
 
 @pytest.fixture(scope="module")
 def wrong(seed):
-    return run("tests.hf.interpret_reads", str(seed))
+    return run("tests.kernels.interpret_ragged_attention", str(seed))
 
 
 @needs_triton
@@ -52,7 +53,7 @@ def test_sums_that_are_known_need_not_be_found_again(wrong):
 @needs_triton
 @pytest.mark.slow
 def test_the_kernels_compile_for_hopper_and_fit():
-    for name, shared in run("tests.hf.compile_kernels").items():
+    for name, shared in run("tests.kernels.compile_ragged_attention").items():
         assert shared <= 227 * 1024, name
 
 
