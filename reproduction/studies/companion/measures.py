@@ -364,7 +364,7 @@ def _cache_step(
     state = SlotState.empty(kept, v, most + most // 8)
     write(state, kept, v, allocate(kept, tau, state=state))
     slots = float(state.n_slots.float().mean())
-    state = state.picked(repeat)
+    state = state.index_select(repeat)
     bar = torch.tensor(tau, device=k.device, dtype=torch.float64)
     query, key, value = now[0], now[1].bfloat16(), now[2]
 

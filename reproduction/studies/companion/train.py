@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from distinctkv import snapshot
 from distinctkv.nn import GatedDeltaNet, HybridBlock, HybridLM, Mamba2
-from distinctkv.nn.train import Captured, Learner, Watch
+from distinctkv.nn.train import Captured, CollapseMonitor, Learner
 
 CHANCE = 5.545  # the loss of one who knows nothing of 256 bytes
 
@@ -133,7 +133,7 @@ def train(
     place = next(model.parameters()).device
     batches = Batches(text, seed, schedule, str(place))
     trained: nn.Module = DistributedDataParallel(model) if world > 1 else model
-    learner, watch = Learner(trained), Watch(model, CHANCE)
+    learner, monitor = Learner(trained), CollapseMonitor(model, CHANCE)
     done, lines = _resume(path, model, learner, place)
     # Thousands of small launches, as Gated DeltaNet's loop over chunks makes, become one graph.
     graph = place.type == "cuda" and any(isinstance(m, GatedDeltaNet) for m in model.mixers)
@@ -141,12 +141,12 @@ def train(
     model.train()
     started = perf_counter() - (lines[-1].seconds if lines else 0.0)
     for step in range(done, schedule.steps):
-        learner.go_at(schedule.rate_at(step))
+        learner.set_rate(schedule.rate_at(step))
         loss = update(*batches.at(step, rank, world))
         last = step + 1 == schedule.steps
         if (step + 1) % schedule.every == 0 or last:
             value = loss.item()
-            slots = watch.look(step, value, schedule.length)
+            slots = monitor.update(step, value, schedule.length)
             lines.append(Line(step + 1, value, perf_counter() - started, slots))
             log(lines[-1])
         stopped = stop()

@@ -278,8 +278,10 @@ def groups(layers: Sequence[DistinctLayer], columns: int = 0) -> list[list[int]]
     """Numbers of layers to take together, if each head brings so many new columns."""
     found: list[list[int]] = []
     size = 0
-    held = sum(part.keys.nbytes + part.values.nbytes for layer in layers
-               for part in (layer, layer.slots) if part is not None)  # fmt: skip
+    held = sum(
+        layer.keys.nbytes + layer.values.nbytes + (0 if layer.slots is None else layer.slots.nbytes)
+        for layer in layers
+    )
     most_cuda = max(MAX_BYTES_CUDA, min(held // 2, MAX_BYTES_EVER))
     for number, layer in enumerate(layers):
         B, H, _, D = layer.keys.shape

@@ -65,6 +65,12 @@ class Slots:
         """Slots of all sequences and heads."""
         return len(self.keys) if self.begins is None else int(self.lengths.sum())
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the keys and values of the slots, without room."""
+        size: int = self.keys.shape[1] + self.values.shape[1]
+        return len(self) * size * self.keys.element_size()
+
     def tensors(self) -> dict[str, Tensor]:
         """The tensors on the device, by name."""
         return {name: getattr(self, name) for name in FLAT}
