@@ -135,7 +135,6 @@ def read(
     B, H, R, _ = keys.shape
     G, L = query.shape[1] // H, query.shape[2]
     seen = torch.zeros(B, L, R, device=query.device).masked_fill(~visible(mask, L), -inf)
-    logs = slots.counts.float().log()
     # On the CPU a float32 bias is exact beside bfloat16 queries, but not beside float64 ones;
     # kernels elsewhere want one dtype.
     dtype = torch.promote_types(query.dtype, torch.float32) if query.is_cpu else query.dtype
@@ -144,7 +143,8 @@ def read(
         for h, rows in enumerate(heads):
             key = torch.cat((slots.keys[rows], keys[b, h]))
             value = torch.cat((slots.values[rows], values[b, h]))
-            bias = torch.cat((logs[rows].expand(L, -1), seen[b]), 1).to(dtype)
+            logs = slots.counts[rows].float().log()
+            bias = torch.cat((logs.expand(L, -1), seen[b]), 1).to(dtype)
             group = slice(h * G, (h + 1) * G)
             # The queries of a group share their keys: as rows of one head nothing is repeated.
             out[b, group] = scaled_dot_product_attention(
@@ -221,17 +221,17 @@ def attention_received(
         with torch.cuda.device(query.device):
             return ragged_attention.received(query, keys, mask, seen, slots, scaling, logsumexp)
     received = torch.zeros(B, H, R, dtype=torch.float32, device=query.device)
-    logs = slots.counts.float().log()
     for b, heads in enumerate(slots.segments()):
         for h, rows in enumerate(heads):
             key = torch.cat((slots.keys[rows], keys[b, h])).float()
+            logs = slots.counts[rows].float().log()
             n_slots = len(key) - R
             group = query[b, h * G : (h + 1) * G].float() * scaling
             for start in range(0, L, ROWS):
                 part = slice(start, min(start + ROWS, L))
                 end = R - L + part.stop  # the last of these queries sees no further
                 logits = group[:, part] @ key[: n_slots + end].mT
-                logits[..., :n_slots] += logs[rows]
+                logits[..., :n_slots] += logs
                 hidden = ~visible(mask[b : b + 1, :end], part.stop - start)[0]
                 logits[..., n_slots:].masked_fill_(hidden, -inf)
                 share = logits.softmax(-1)[..., n_slots:].mean(0)

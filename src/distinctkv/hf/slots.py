@@ -21,8 +21,8 @@ FLAT = ("keys", "values", "counts", "positions", "weight", "received")
 class Slots:
     """Slots sequence by sequence and head by head, each head's one after the other.
 
-    They lie end to end, without padding; or, with ``begins``, in a `SlotBuffer`, which leaves room
-    behind each head, and whose rows are of all layers.
+    They lie end to end, without padding; or, with ``begins``, somewhere in tensors of several
+    layers, of which a `SlotBuffer` leaves room behind each head.
     """
 
     keys: Tensor  # (S, D) rotated, of the first token
@@ -76,8 +76,17 @@ class Slots:
         return {name: getattr(self, name) for name in FLAT}
 
     def compact(self) -> Slots:
-        """The same end to end."""
-        return self if self.begins is None else self._take(self.rows(), self.lengths)
+        """The same end to end: a view, or a copy if there is room between them."""
+        if self.begins is None:
+            return self
+        first = int(self.begins.flatten()[0])
+        if not torch.equal(self.begins - first, _starts(self.lengths)):
+            return self._take(self.rows(), self.lengths)
+        rows = slice(first, first + len(self))
+        flat = {name: part[rows] if len(part) else part for name, part in self.tensors().items()}
+        made = Slots(**flat, lengths=self.lengths)
+        made._spans.append(self.spans() - first if first else self.spans())
+        return made
 
     def _take(self, rows: Tensor, lengths: Tensor) -> Slots:
         """Slots of so many of each head, which stand in these rows."""
@@ -110,15 +119,13 @@ class Slots:
         return sizes
 
     def parts(self, count: int) -> list[Slots]:
-        """Views: so many Slots of equally many sequences, of slots end to end."""
-        lengths = self.lengths.view(count, -1, self.lengths.shape[1])
-        ends = [0, *lengths.sum((1, 2)).cumsum(0).tolist()]
-        spans = self.spans().view(2, count, -1)
-        spans = (spans - spans[:1, :, :1]).transpose(0, 1).contiguous()
+        """So many Slots of equally many sequences, in the same tensors: `join` gives these back."""
+        spans = self.spans().view(2, count, -1).transpose(0, 1).contiguous()
         found = []
-        for start, end, own, span in zip(ends, ends[1:], lengths, spans, strict=False):
-            flat = {n: t[start:end] if len(t) else t for n, t in self.tensors().items()}
-            found.append(Slots(**flat, lengths=own))
+        for lengths, begins, span in zip(
+            self.lengths.chunk(count), self.starts().chunk(count), spans, strict=True
+        ):
+            found.append(Slots(**self.tensors(), lengths=lengths, begins=begins))
             found[-1]._spans.append(span)
         return found
 
