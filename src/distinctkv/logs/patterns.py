@@ -105,10 +105,14 @@ class KeyTree:
             if token == REST:
                 found += _below(node, empty=key[place - 1] in EMPTY)
             elif token == WILD:
+                after = key[place + 1] if place + 1 < length else None
+                any_after = after in (WILD, REST)
                 todo += [
                     (below, place + 1)
                     for other, below in node.items()
-                    if other is not None and (other == WILD or is_word(other))
+                    if other is not None
+                    and (any_after or after in below)
+                    and (other == WILD or is_word(other))
                 ]
             elif token in node:
                 todo.append((node[token], place + 1))
