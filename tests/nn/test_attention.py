@@ -167,3 +167,18 @@ def test_a_short_convolution_looks_back_and_goes_on(normal):
         torch.nn.functional.pad(x.mT, (3, 0)), conv.weight.T[:, None], conv.bias, groups=3
     )
     torch.testing.assert_close(whole, dense.mT)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"count": 0}, "count must be at least 1"),
+        ({"scale": 0.0}, "scale must be above 0"),
+        ({"taps": 2, "lag": 2}, "2 taps sees no token 2 places before; lag must be 0 to 1"),
+        ({"taps": 1, "lag": 1}, "lag must be 0, or taps more"),
+        ({"lag": -1}, "sees no token -1 places before"),
+    ],
+)
+def test_numbers_that_make_no_heads_are_refused(wrong, said):
+    with pytest.raises(ValueError, match=said):
+        Heads(**wrong)

@@ -98,3 +98,17 @@ def test_a_collapse_in_training_is_announced(seed):
         model.embed.weight.mul_(0.06)
     with pytest.warns(CollapseWarning, match=r"blocks\.1\.mixer: slots per token fell"):
         list(train(model, batches(TASK, seed, 8), steps=30, rate=5e-3, chance=CHANCE))
+
+
+@pytest.mark.parametrize(("n_tokens", "few", "enough"), [(16, 1, 2), (96, 2, 4), (4000, 2, 5)])
+def test_too_few_are_those_of_a_sequence(n_tokens, few, enough):
+    """Four letters repeated for 4,000 tokens have few slots for each token, and are told apart."""
+    for slots, said in ((few, 1), (enough, 0)):
+        found = watched([slots / n_tokens] * 4, [CHANCE] * 4, taus=RISING, n_tokens=n_tokens)
+        assert len(found) == said
+
+
+@pytest.mark.parametrize("wrong", [(0.5, 0.5), (-0.1, 0.5), (0.2, 1.1)])
+def test_a_ramp_rises_within_training(wrong):
+    with pytest.raises(ValueError, match="begin < end"):
+        Ramp(0.3, *wrong)

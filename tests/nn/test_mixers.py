@@ -232,3 +232,28 @@ def test_a_gpu_says_the_same(mixer, x):
     steps = torch.stack([mixer.step(x[:, t].cuda(), state) for t in range(L)], 1)
     torch.testing.assert_close(mixer(x.cuda()).cpu(), here, rtol=0, atol=1e-4)
     torch.testing.assert_close(steps.cpu(), here, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_batch_of_the_next_epoch_is_a_new_batch(seed, kept):
+    """Weights that learn but do not move, as at a rate of 0, or for a pass without gradients."""
+    torch.manual_seed(seed)
+    layer, batches = FullAttention(E, HEADS), torch.randn(2, B, L, E)
+    with torch.set_grad_enabled(kept):
+        for batch in (*batches, *batches):
+            layer(batch)
+    assert layer.project.batches == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("padded", [False, True])
+def test_it_compiles_without_a_break(mixer, x, padded):
+    torch._dynamo.reset()
+    mask = torch.arange(L) >= torch.tensor([[0], [5]]) if padded else None
+    compiled = torch.compile(mixer.train(), fullgraph=True, backend="eager")
+    compiled(x, mask=mask).sum().backward()
+    mixer.eval()
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x, mask=mask), mixer(x, mask=mask), rtol=0, atol=1e-5)
+        part, few = x[:, :9], None if mask is None else mask[:, -9:]  # compiled for any length
+        torch.testing.assert_close(compiled(part, mask=few), mixer(part, mask=few))

@@ -125,3 +125,13 @@ def test_a_model_in_training_can_be_copied(x):
     assert mixer.write_loss() > 0
     assert copy.write_loss() == 0
     assert torch.equal(copy.eval()(x), mixer.eval()(x))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shape", [(2, 0, E), (0, 4, E)], ids=["no tokens", "no streams"])
+def test_nothing_in_nothing_out(mixer, shape):
+    state = mixer.start(shape[0])
+    before = [part.clone() for part in held(state)]
+    assert mixer(torch.zeros(shape)).shape == shape
+    assert mixer(torch.zeros(shape), state).shape == shape
+    assert all(torch.equal(a, b) for a, b in zip(before, held(state), strict=True))

@@ -19,6 +19,7 @@ from ..policy import Concentration
 from ..rule import MAX_USE_WEIGHT
 from .allocation import Allocation
 from .leaders import squared
+from .mixer import reads_without_sync
 from .slot_attention import Value
 from .slot_state import SlotState
 from .slot_update import finite, write_one
@@ -103,7 +104,7 @@ def write(
     usage = _use(usage, row, real, opened, concentration.rate)
     budget = concentration.base + concentration.gain * usage.temperature
     excess = (slots.n_slots - budget.floor()).clamp(min=0)
-    if bool((excess > 0).any()):
+    if not reads_without_sync(excess) or bool((excess > 0).any()):
         usage = _evict(slots, usage, row.masked_fill(~opened, -1), excess)
     return found, usage
 
