@@ -138,7 +138,7 @@ def read_results(folder: Path) -> tuple[Result, ...]:
 SECONDS = {
     "recall": 5, "gates": 60, "real_frontier": 45, "hybrid": 45, "five_models": 40, "mqar": 35,
     "adaptive_real": 35, "tau": 30, "logs": 30, "frontier": 25, "cost": 20, "stress": 15,
-    "domains": 15, "kmeans": 12, "adaptive": 10, "process": 5,
+    "domains": 15, "companion": 15, "kmeans": 12, "adaptive": 10, "process": 5,
 }  # fmt: skip
 
 
