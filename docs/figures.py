@@ -21,6 +21,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from distinctkv import Cache, Concentration
+from reproduction.studies import companion
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "figures"
@@ -263,9 +264,69 @@ def rate(text: str) -> float:
     return float(number.rstrip("kM")) * {"k": 1e3, "M": 1e6}.get(number[-1], 1.0)
 
 
+READS = {
+    "both": ("slots and a window", OURS, "-"),
+    "cache": ("slots", OURS, "--"),
+    "window": ("window", OTHER, "-"),
+    "random": ("random slots", INK, ":"),
+    "kvm": ("KVM-like", "#3a9a7a", "-."),
+    "ovq": ("OVQ-like", "#a05aa0", "-."),
+}
+
+
+def companion_kept() -> Figure:
+    """The part of attention's lead that reads of one checkpoint keep, against their bytes."""
+    found = {one.name: one for one in companion.series_of(companion.shipped_rows())}
+    figure, panels = canvas(2, width=7.2, height=3.3)
+    shown = (("all", "of all bytes"), ("rare", "of rare 8-grams met before"))
+    for axes, (short, title) in zip(panels, shown, strict=True):
+        for name, (label, colour, style) in READS.items():
+            line = found[f"{name}.{short}"]
+            x, y = (100 * np.array(part) for part in (line.x, line.y))
+            axes.errorbar(
+                x, y, 100 * np.array(line.sd), color=colour, linestyle=style, marker="o",
+                markersize=4, label=label if short == "all" else None,
+            )  # fmt: skip
+        axes.axhline(100, color=FAINT, linewidth=1)
+        axes.set(title=title, xlabel="% of the bytes kept", ylim=(0, 108))
+        axes.set(xscale="log", xlim=(4, 50))
+        axes.minorticks_off()
+        axes.set_xticks([5, 10, 20, 40], ["5", "10", "20", "40"])
+    panels[0].set_ylabel("% of the lead kept")
+    figure.legend(loc="outside upper center", ncols=3)
+    return figure
+
+
+def companion_slots() -> Figure:
+    """Slots of a head against bytes read, in both attention layers, at three thresholds."""
+    figure, panels = canvas(2, width=7.2, height=2.9)
+    runs = companion.read(companion.SHIPPED)["growth"].values()
+    for axes, layer, title in zip(
+        panels, ("layer 0", "layer 1"), ("block 4", "block 7"), strict=True
+    ):
+        for place, part in enumerate(companion.GROWN):
+            lines = [list(run["growth"].values())[place] for run in runs]
+            tokens, slots = lines[0]["tokens"], np.mean([line[layer] for line in lines], 0)
+            axes.plot(tokens, slots, color=OURS, marker="o", markersize=3)
+            axes.annotate(f" {part}", (tokens[-1], slots[-1]), va="center")
+        axes.plot(tokens, tokens, color=FAINT, linestyle="--")
+        axes.annotate("every token", (2048, 2700), ha="right", color=INK)
+        axes.set(xscale="log", yscale="log", xlabel="bytes read", title=title, ylim=(20, 20_000))
+        axes.set_xlim(tokens[0], 2.2 * tokens[-1])
+        axes.minorticks_off()
+        axes.set_xticks([256, 1024, 4096, 16384])
+        for axis in (axes.xaxis, axes.yaxis):
+            grouped(axis)
+    panels[0].set_ylabel("slots of a head")
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     made.__name__: made
-    for made in (growth, rule, threshold, budget, kept, training, sweep, recall_kept, speed)
+    for made in (
+        *(growth, rule, threshold, budget, kept, training, sweep, recall_kept, speed),
+        *(companion_kept, companion_slots),
+    )
 }
 
 

@@ -22,6 +22,7 @@ NAMES = (
     "hybrid",
     "five_models",
     "mqar",
+    "companion",
     "kmeans",
     "cost",
     "adaptive",

@@ -139,7 +139,7 @@ FIRST = ("recall", "process")
 SECONDS = {
     "recall": 20, "gates": 69, "hybrid": 41, "tau": 38, "real_frontier": 35, "five_models": 27,
     "mqar": 24, "adaptive_real": 23, "logs": 23, "domains": 21, "kmeans": 18, "frontier": 17,
-    "stress": 10, "cost": 10, "adaptive": 3, "process": 3,
+    "companion": 15, "stress": 10, "cost": 10, "adaptive": 3, "process": 3,
 }  # fmt: skip
 
 

@@ -98,6 +98,8 @@ def run(setting: Setting, task: str, seed: int) -> None:
     about = {
         "task": task,
         "seed": seed,
+        "command": "python -m reproduction.studies.companion run CORPUS FOLDER "
+        f"{task}/{seed} --texts {setting.texts}",
         "size": asdict(setting.size),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "seconds": round(perf_counter() - started, 1),
