@@ -388,7 +388,7 @@ _blankable = re.compile(
 def blank(masked: str, known: Container[str]) -> tuple[str, list[str]]:
     """A masked line with one character for each plain word that is not known, and these words.
 
-    >>> blank(mask("door 7 of house Elm is open"), {"of", "house", "is", "open"})[1]
+    >>> blank(mask("door 7 of house Elm is open"), {"door", "of", "house", "is", "open"})[1]
     ['Elm']
     """
     unknown = []
