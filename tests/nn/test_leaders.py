@@ -3,11 +3,29 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from distinctkv.nn import leaders
-from distinctkv.nn.functional import allocate, unit
-from distinctkv.rule import distances
+from distinctkv.nn.functional import SlotState, allocate, unit, write
+from distinctkv.policy import Concentration
+from distinctkv.rule import Rule, distances
 from tests.nn.cases import KINDS, Case, differs, draw, rows
+from tests.strategies import streams
+
+
+@given(streams(most=60), st.floats(0, 2), st.integers(0, 60), st.integers(1, 70))
+def test_a_stream_cut_anywhere_opens_the_slots_of_the_rule(stream, tau, cut, chunk):
+    keys = unit(torch.tensor(stream.keys)).float()[None, :, None]
+    rule = Rule(Concentration.fixed(tau))
+    want = [rule.write(key) for key in keys[0, :, 0].numpy()]
+    state, found = SlotState.empty(keys, keys, len(want)), []
+    for part in keys.tensor_split([cut], dim=1):
+        if part.shape[1]:
+            said = allocate(part, tau, state=state, chunk=chunk)
+            found += said.assign.flatten().tolist()
+            write(state, part, part, said)
+    assert found == want
 
 
 @pytest.mark.parametrize("part", range(10))
