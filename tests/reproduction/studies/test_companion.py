@@ -126,7 +126,9 @@ def test_an_oracle_finds_every_needle_and_an_untrained_model_none(text):
     ]
     known = torch.from_numpy(np.stack([one.text for one in stacks])).long()
     model.forward = oracle
-    assert all(hit for _, hit in measures._answers(model, stacks, 1))  # the part that is judged
+    assert all(
+        hit and part == 1 for _, hit, part in measures._answers(model, stacks, 1)
+    )  # the part that is judged
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(text, tmp_path):
