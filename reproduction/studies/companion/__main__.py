@@ -12,6 +12,7 @@ from traceback import format_exc
 
 import torch
 
+from ...data import DataDamaged
 from . import collect, corpus
 from .tasks import TASKS, TRAIN, TUNE, Setting, brief, run, toy_setting
 from .train import group
@@ -27,7 +28,8 @@ def main(argv: list[str] | None = None) -> None:
     tasks = commands.add_parser("run", help="run tasks, in this order")
     tasks.add_argument("corpus", help="the file that prepare has written, or toy")
     tasks.add_argument("folder", type=Path, help="of results and weights")
-    tasks.add_argument("tasks", nargs="+", help=f"TASK/SEED, of {', '.join(TASKS)}")
+    known = ", ".join(TASKS)
+    tasks.add_argument("tasks", nargs="+", type=task_and_seed, help=f"TASK/SEED, of {known}")
     tasks.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     tasks.add_argument("--steps", type=int, default=TRAIN.steps, help="of a training")
     tasks.add_argument("--tune-steps", type=int, default=TUNE.steps)
@@ -40,7 +42,10 @@ def main(argv: list[str] | None = None) -> None:
     gather.add_argument("path", type=Path)
     given = parser.parse_args(argv)
     if given.command == "prepare":
-        corpus.read_novels().save(given.path)
+        try:
+            corpus.read_novels().save(given.path)
+        except (FileNotFoundError, DataDamaged) as error:
+            parser.error(str(error))
     elif given.command == "collect":
         collect(given.folder, given.path)
     elif given.command == "show":
@@ -49,6 +54,20 @@ def main(argv: list[str] | None = None) -> None:
     else:
         with group() as ranks:
             _run(given, ranks, started)
+
+
+def task_and_seed(text: str) -> tuple[str, int]:
+    """A task and its seed.
+
+    >>> task_and_seed("tune+cache/2")
+    ('tune+cache', 2)
+    """
+    name, _, seed = text.rpartition("/")
+    if name.partition("+")[0] not in TASKS or not seed.isdecimal():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no TASK/SEED, as full/0; the tasks are {', '.join(TASKS)}"
+        )
+    return name, int(seed)
 
 
 def _run(given: argparse.Namespace, ranks: tuple[int, int], started: float) -> None:
@@ -78,17 +97,16 @@ def _run(given: argparse.Namespace, ranks: tuple[int, int], started: float) -> N
     setting = replace(setting, device=device, ranks=ranks, say=say, stop=stop)
     loaded = setting.corpus
     say(f"ready: {device}, {len(loaded.train)} bytes to train on")
-    for task in given.tasks:
+    for task, seed in given.tasks:
         if stop():
-            say(f"no time is left for {task}")
+            say(f"no time is left for {task}/{seed}")
             continue
-        name, _, seed = task.rpartition("/")
         try:
-            run(setting, name, int(seed))
+            run(setting, task, seed)
         except Exception:  # those after it do not wait for it
             if len(given.tasks) == 1:
                 raise
-            say(f"{task} failed: {format_exc(limit=-6)[-3000:]}")
+            say(f"{task}/{seed} failed: {format_exc(limit=-6)[-3000:]}")
         if device == "cuda":
             torch.cuda.empty_cache()
         if ranks[1] > 1:

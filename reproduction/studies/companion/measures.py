@@ -232,7 +232,8 @@ def needles(
     """The part of the answers found, by task, length and depth, in ``n`` texts of each.
 
     An answer is found if each of its letters is the likeliest after those before it. With several
-    values for one name the first letter need only be among as many likeliest ones.
+    values for one name the first letter need only be among as many likeliest ones. ``letters`` is
+    the part of all letters that are the likeliest.
     """
     rows: list[dict[str, float | str | int]] = []
     for task in TASKS:
@@ -243,13 +244,14 @@ def needles(
                 for depth in depths
                 for i, book in enumerate(spread(books, length, n))
             ]
-            hits: dict[float, list[bool]] = {}
-            for depth, hit in _answers(model, stacks, VALUES if task == "multi-value" else 1):
-                hits.setdefault(depth, []).append(hit)
+            hits: dict[float, list[tuple[float, float]]] = {}
+            for depth, *hit in _answers(model, stacks, VALUES if task == "multi-value" else 1):
+                hits.setdefault(depth, []).append((hit[0], hit[1]))
             rows += [
                 {
                     "task": task, "length": length, "depth": round(depth, 3),
-                    "found": float(np.mean(hit)), "asked": len(hit),
+                    "found": float(np.mean(hit, 0)[0]), "letters": float(np.mean(hit, 0)[1]),
+                    "asked": len(hit),
                 }
                 for depth, hit in sorted(hits.items())
             ]  # fmt: skip
@@ -258,8 +260,8 @@ def needles(
 
 def _answers(
     model: HybridLM, stacks: Sequence[Haystack], among: int
-) -> Iterator[tuple[float, bool]]:
-    """Depth of each answer, and whether it was found."""
+) -> Iterator[tuple[float, bool, float]]:
+    """Depth of each answer, whether it was found, and the part of its letters that were."""
     place = next(model.parameters()).device
     each = max(1, TOKENS // len(stacks[0].text))
     with measuring(model):
@@ -273,8 +275,9 @@ def _answers(
             own = logits.gather(2, target[..., None])
             rank = (logits > own).sum(-1).unflatten(1, (-1, LETTERS))
             hit = (rank[..., 0] < among) & (rank[..., 1:] == 0).all(-1)
-            for one, found in zip(part, hit.tolist(), strict=True):
-                yield from zip(one.depths, found, strict=True)
+            letters = (rank == 0).float().mean(-1)
+            for one, *told in zip(part, hit.tolist(), letters.tolist(), strict=True):
+                yield from zip(one.depths, *told, strict=True)
 
 
 # Time and memory

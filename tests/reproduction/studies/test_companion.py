@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv.nn.functional import allocate, unit
+from reproduction.studies import companion as study
 from reproduction.studies.companion import corpus, measures, models, tasks, train
 from reproduction.studies.companion.__main__ import main
 from reproduction.studies.companion.tasks import TOY_TRAIN
@@ -125,7 +126,9 @@ def test_an_oracle_finds_every_needle_and_an_untrained_model_none(text):
     ]
     known = torch.from_numpy(np.stack([one.text for one in stacks])).long()
     model.forward = oracle
-    assert all(hit for _, hit in measures._answers(model, stacks, 1))  # the part that is judged
+    assert all(
+        hit and part == 1 for _, hit, part in measures._answers(model, stacks, 1)
+    )  # the part that is judged
 
 
 def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(text, tmp_path):
@@ -185,3 +188,47 @@ def test_the_command_shows_what_it_has_run(tmp_path, capsys):
     main(["run", "toy", str(tmp_path), "mamba2/0", "--steps", "2"])
     main(["show", str(tmp_path)])
     assert "mamba2-0 all " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("task", ["nonsense/0", "full", "full/first"])
+def test_the_command_names_the_tasks_there_are(task, capsys):
+    with pytest.raises(SystemExit):
+        main(["run", "toy", "out", task])
+    assert "as full/0; the tasks are mamba2" in capsys.readouterr().err
+
+
+def test_the_command_says_where_the_novels_belong(tmp_path, monkeypatch, capsys):
+    for name in ("DISTINCTKV_DATA", "DISTINCTKV_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with pytest.raises(SystemExit):
+        main(["prepare", str(tmp_path / "corpus.npz")])
+    assert "name its folder in DISTINCTKV_DATA" in capsys.readouterr().err
+
+
+def test_shipped_results_say_what_made_them_and_are_read_from_one_file(tmp_path):
+    found = study.read(study.SHIPPED)
+    for task, runs in found.items():
+        for seed, one in runs.items():
+            assert one["command"].endswith(f"{task}/{seed} --texts 3")
+            assert {"date", "torch", "python", "device", "distinctkv"} <= one.keys()
+    assert len(found["reads"]) == len(found["mamba2"]) == len(found["full"]) == 3
+    (tmp_path / "one.json").write_text(json.dumps(found["full"][1]))
+    study.collect(tmp_path, tmp_path / "all")
+    assert study.read(tmp_path / "all") == {"full": {1: found["full"][1]}}
+
+
+def test_the_lead_that_is_kept_is_counted_from_full_attention_down_to_mamba2():
+    def bits(number):
+        return dict.fromkeys(study.PARTS.values(), number)
+
+    rows = [
+        {"read": read, "kept": part, "bits": bits(number), "slots": []}
+        for read, part, number in (
+            ("full", 1.0, 1.0),
+            ("cache 20 %", 0.2, 1.5),
+            ("window", 0.2, 3.5),
+        )
+    ]
+    found = {"reads": {0: {"rows": rows}}, "mamba2": {0: {"bits": bits(3.0)}}}
+    kept = {row.name: row.measures["overall"].mean for row in study.read_rows(found)}
+    assert kept == {"full": 1.0, "cache_20": 0.75, "window": -0.25}
