@@ -21,7 +21,6 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 
 from distinctkv import Cache, Concentration
-from reproduction.studies import companion
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "figures"
@@ -274,9 +273,18 @@ READS = {
 }
 
 
+def companion() -> Any:  # noqa: ANN401 - a module
+    """The study whose results are drawn; it lies beside this folder, and is not installed."""
+    sys.path.insert(0, str(ROOT))
+    from reproduction.studies import companion
+
+    return companion
+
+
 def companion_kept() -> Figure:
     """The part of attention's lead that reads of one checkpoint keep, against their bytes."""
-    found = {one.name: one for one in companion.series_of(companion.shipped_rows())}
+    study = companion()
+    found = {one.name: one for one in study.series_of(study.shipped_rows())}
     figure, panels = canvas(2, width=7.2, height=3.3)
     shown = (("all", "of all bytes"), ("rare", "of rare 8-grams met before"))
     for axes, (short, title) in zip(panels, shown, strict=True):
@@ -300,11 +308,12 @@ def companion_kept() -> Figure:
 def companion_slots() -> Figure:
     """Slots of a head against bytes read, in both attention layers, at three thresholds."""
     figure, panels = canvas(2, width=7.2, height=2.9)
-    runs = companion.read(companion.SHIPPED)["growth"].values()
+    study = companion()
+    runs = study.read(study.SHIPPED)["growth"].values()
     for axes, layer, title in zip(
         panels, ("layer 0", "layer 1"), ("block 4", "block 7"), strict=True
     ):
-        for place, part in enumerate(companion.GROWN):
+        for place, part in enumerate(study.GROWN):
             lines = [list(run["growth"].values())[place] for run in runs]
             tokens, slots = lines[0]["tokens"], np.mean([line[layer] for line in lines], 0)
             axes.plot(tokens, slots, color=OURS, marker="o", markersize=3)

@@ -392,11 +392,10 @@ def plain_cache(tau: float, tokens: int = 0) -> Replace:
 def planted(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
     """Needles found by the trained models, and by one full checkpoint under other reads."""
     full = trained(setting, "full", seed)
-    choices: list[tuple[str, HybridLM, Choice]] = [
-        ("full", full, None),
-        (*_with(full, cache_at(setting, full, MAIN)),),
-        (*_with(full, window_at(setting, full, MAIN)),),
-    ]
+    choices: list[tuple[str, HybridLM, Choice]] = [("full", full, None)]
+    for at in (cache_at, window_at):
+        name, choice = at(setting, full, MAIN)
+        choices.append((name, full, choice))
     if setting.path("mamba2", seed, "safetensors").exists():
         choices.append(("mamba2", trained(setting, "mamba2", seed), None))
     rows = []
@@ -407,10 +406,6 @@ def planted(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
         if setting.stop():
             break
     return {"needles": rows}
-
-
-def _with(model: HybridLM, named: tuple[str, Choice]) -> tuple[str, HybridLM, Choice]:
-    return named[0], model, named[1]
 
 
 def grown(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
