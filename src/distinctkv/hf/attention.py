@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from .cache import DistinctCache
 
-MAX_SIZE = 256  # of a key or value that fits the kernel's tiles
 ROWS = 256  # queries at a time, so that no matrix of all pairs is held
 MIN_SHARE = 1e-3  # attention below this part of an even share counts as this
 
@@ -159,14 +158,13 @@ def read(
 
 def kernel_takes(query: Tensor, keys: Tensor, values: Tensor, slots: Slots) -> bool:
     """Whether the kernel can read this: on CUDA, with Triton, of one dtype, without gradients."""
-    if torch.compiler.is_compiling() or not kernels.available(query):
-        return False
     parts = (query, keys, values, slots.keys, slots.values)
+    if torch.compiler.is_compiling() or not kernels.takes("read", *parts):
+        return False
     if torch.is_grad_enabled() and any(part.requires_grad for part in parts):
         return False
-    dtypes, sizes = {part.dtype for part in parts}, {part.shape[-1] for part in parts}
     known = (torch.float32, torch.float16, torch.bfloat16)
-    return len(dtypes) == 1 and query.dtype in known and max(sizes) <= MAX_SIZE
+    return query.dtype in known and all(part.dtype == query.dtype for part in parts)
 
 
 def read_with_logsumexp(

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 # Bytes of features at a time on the CPU, where five times as much is needed to compare them. On
 # CUDA half as much more is: so many, or half of what is held if that is more, up to the last.
 MAX_BYTES, MAX_BYTES_CUDA, MAX_BYTES_EVER = 2**26, 2**28, 2**30
-KERNEL_SIZE = 128  # of a key, and of a value, that the feature kernel takes
-KERNEL_FEATURES = 513  # features that the search kernel takes: a power of two, and the place
 GRID = 65_535  # heads that a kernel's grid can count
 # Tokens that are decided together: few on a CPU, where work counts, more where launches count.
 CHUNK, CHUNK_CUDA = 128, 512
@@ -86,7 +84,7 @@ def assigner(
     times: int | None = None,
 ) -> Assign:
     """`allocate` for one radius after another, ``times`` or more: shared work is done once."""
-    if tokens.shape[2] <= KERNEL_FEATURES and kernels.available(tokens):
+    if kernels.takes("allocate", tokens):
         from ..kernels.features import Table
 
         with torch.cuda.device(tokens.device):
@@ -303,9 +301,8 @@ def groups(layers: Sequence[DistinctLayer], columns: int = 0) -> list[list[int]]
 
 def kernel_takes(layer: DistinctLayer) -> bool:
     """Whether the kernel makes the features of a layer: small enough, and all of a key rotated."""
-    D, C = layer.keys.shape[-1], layer.values.shape[-1]
-    whole = len(layer.rotary.frequencies) * 2 == D
-    return whole and max(D, C) <= KERNEL_SIZE and kernels.available(layer.keys)
+    whole = len(layer.rotary.frequencies) * 2 == layer.keys.shape[-1]
+    return whole and kernels.takes("features", layer.keys, layer.values)
 
 
 def compare(

@@ -133,7 +133,7 @@ class Rotary(SharedByCopy):
 
 
 def _unrotate(keys: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
-    if kernels.available(keys):
+    if kernels.takes("unrotate", keys):
         from ..kernels.rotary import unturn
 
         with torch.cuda.device(keys.device):
@@ -307,14 +307,14 @@ def accumulate(
     scaling: float,
 ) -> list[Moments]:
     """The moments of each layer's (B, H G, L, D) rotated queries and (B, H, L, C) values."""
-    if kernels.available(queries[0]):
+    whole = queries[0].shape[-1] == 2 * len(rotary.frequencies)
+    if whole and kernels.takes("moments", queries[0]):
         from ..kernels import reductions
 
         cos, sin = rotary.query_cos_sin(positions)
-        if reductions.takes(queries[0], cos):
-            with torch.cuda.device(mask.device):
-                sums = reductions.sums(queries, values, cos, sin, mask)
-            return _by_layer(Moments.of_sums(*sums, mask, scaling))
+        with torch.cuda.device(mask.device):
+            sums = reductions.sums(queries, values, cos, sin, mask)
+        return _by_layer(Moments.of_sums(*sums, mask, scaling))
     query, value = torch.stack(queries), torch.stack(values)
     step = max(1, max_bytes(query) // (4 * query[..., 0, :].numel()))
     total: Moments | None = None

@@ -192,7 +192,7 @@ def pool(sources: Sequence[Source], lengths: Tensor) -> Slots:
     total = int(lengths.sum())
     # The kernel adds in no fixed order.
     exact = torch.are_deterministic_algorithms_enabled()
-    fast = not exact and kernels.available(like.keys)
+    fast = not exact and kernels.takes("pool", like.keys)
     rows = total if fast else total + 1  # the last row of torch takes what is dropped
     sums = like.values.new_zeros(rows, like.values.shape[1], dtype=torch.float32)
     weight, received = (
@@ -239,7 +239,7 @@ def absorb(tokens: Slots, owner: Tensor, opened: Tensor, into: Slots) -> None:
     Token l of head p merges into slot ``owner[p, l]`` of that head, -1 drops it; one that has
     ``opened`` its slot, behind those that are, brings key and position.
     """
-    if kernels.available(into.keys):
+    if kernels.takes("absorb", into.keys):
         from ..kernels.reductions import absorb as kernel
 
         with torch.cuda.device(into.keys.device):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import warnings
 from functools import cache
 from importlib.util import find_spec
+from math import inf
 from typing import TYPE_CHECKING
 
-from .limits import WIDTHS
+from .limits import WIDEST, WIDTHS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +24,17 @@ def available(*tensors: Tensor) -> bool:
     False
     """
     return all(tensor.is_cuda for tensor in tensors) and installed()
+
+
+def takes(operation: str, *tensors: Tensor) -> bool:
+    """Whether the kernel of an operation of `hf` does this: `available`, and no row is too long.
+
+    >>> import torch
+    >>> takes("read", torch.zeros(2, 64))
+    False
+    """
+    most = WIDEST.get(operation, inf)
+    return available(*tensors) and all(tensor.shape[-1] <= most for tensor in tensors)
 
 
 def chosen(impl: str, *tensors: Tensor) -> bool:

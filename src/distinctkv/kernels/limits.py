@@ -10,7 +10,10 @@ FURTHEST = 2.0  # novelty of opposite keys, and of anything in an empty memory
 TIE = 2.0**-18  # of the reach and the token's squared length: more than float32 is off
 OFF = 2.0**-21  # of the place times the root of the reach: more than the rounding of two places
 BLOCK = 512  # tokens whose products are summed in float32, before sums are in float64
-WIDTHS = (16, 32, 64, 128, 256)  # key and value sizes that the kernels take
+WIDTHS = (16, 32, 64, 128, 256)  # key and value sizes that the kernels of `nn` take
+# The longest row that a kernel of `hf` takes; others take any. `allocate`: a power of two, and the
+# place.
+WIDEST = {"read": 256, "features": 128, "moments": 128, "allocate": 513}
 
 
 def rough(width: int) -> float:

@@ -22,12 +22,7 @@ if TYPE_CHECKING:
     from ..hf.slots import Slots
 
 
-TOKENS, WARPS, WARPS_WIDE, WIDEST = 32, 4, 8, 128  # more warps for more than 64 numbers
-
-
-def takes(query: Tensor, cos: Tensor) -> bool:
-    """Whether the sums fit beside a processor, and all of a query turns."""
-    return query.shape[-1] == 2 * cos.shape[-1] and query.shape[-1] <= WIDEST
+TOKENS, WARPS, WARPS_WIDE = 32, 4, 8  # more warps for more than 64 numbers
 
 
 def sums(
