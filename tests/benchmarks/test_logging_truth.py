@@ -5,8 +5,9 @@ import logging
 
 import pytest
 
-from benchmarks.logging_truth.__main__ import Lines, scores
+from benchmarks.logging_truth.__main__ import Lines, broken, scores
 from benchmarks.logging_truth.programs import PROGRAMS, REQUIREMENTS, TruthHandler
+from distinctkv.logs import LogParser
 
 
 @pytest.fixture
@@ -56,9 +57,19 @@ def test_lines_out_of_scores_are_parsed_and_not_scored():
     rows = [row | {"wild": False} for row in rows]
     rows.insert(4, {"message": "so it is", "template": "<*>", "wild": True})
     found = scores(Lines.of("door", rows))
+    assert set(broken(Lines.of("door", rows)).values()) == {0}
     assert found["ours"] == found["ours, by match"] == dict.fromkeys(("GA", "FGA", "PA", "FTA"), 1)
 
 
 def test_each_requirement_has_its_version():
     assert len(PROGRAMS) >= 10
     assert all("==" in one for one in REQUIREMENTS)
+
+
+def test_a_broken_promise_is_counted(monkeypatch):
+    rows = [{"message": f"door {n} opened", "template": "", "wild": True} for n in range(9)]
+    monkeypatch.setattr(LogParser, "match", lambda *_: None)
+    found = broken(Lines.of("door", rows))
+    assert {what: count for what, count in found.items() if count} == {
+        "lines that match finds elsewhere": 9
+    }
