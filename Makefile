@@ -31,7 +31,7 @@ test: .venv/.ready
 
 # What continuous integration runs: also kills, kernels in Triton's interpreter, the oldest transformers.
 test-ci: test
-	$(ONE_THREAD) $(BIN)/pytest -q -n 2 -m slow tests/cli/test_kill.py tests/scale tests/kernels/test_features.py
+	$(ONE_THREAD) $(BIN)/pytest -q -n 2 -m slow tests/cli/test_kill.py tests/scale tests/kernels/test_features.py tests/logs/test_compiled.py
 	tests/hf/versions.sh short
 
 test-all: .venv/.ready
