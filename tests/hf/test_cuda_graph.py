@@ -455,6 +455,19 @@ def test_on_a_gpu_a_model_that_waits_goes_step_by_step(seed, text):
     assert torch.rand(4, device="cuda").isfinite().all()
 
 
+def test_a_hook_or_a_moved_weight_asks_for_a_new_graph(seed):
+    model = build(seed)
+    recorder = cuda_graph.GraphRecorder(model)
+    recorder.places = recorder._places()
+    assert recorder.is_current()
+    hook = model.model.norm.register_forward_hook(lambda *_: None)
+    assert not recorder.is_current()
+    hook.remove()
+    assert recorder.is_current()
+    model.model.norm.weight.data = model.model.norm.weight.data.clone()
+    assert not recorder.is_current()
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_weights_that_moved_are_found_after_a_merge(seed, text):
     model, runs = build(seed).to("cuda"), []
@@ -464,11 +477,15 @@ def test_on_a_gpu_weights_that_moved_are_found_after_a_merge(seed, text):
     want = [model(ids[:, n : n + 1], past_key_values=plain).logits for n in range(140)]
     with capturing(model, runs):
         model(ids, past_key_values=ours)
-        got = []
+        got, old = [], []
         for n in range(140):
-            if model.forward.steps is None or not model.forward.steps.layers:  # just merged
+            if n == 20:  # noticed at the next merge; until then the graph reads the old ones
                 for weight in model.parameters():
+                    old.append(weight.data)
                     weight.data = weight.data.clone()
             got.append(model(ids[:, n : n + 1], past_key_values=ours).logits)
+        recorder = model.forward.recorder
+        assert recorder.is_current()
+        assert not {one.data_ptr() for one in old} & set(recorder.places)
     torch.testing.assert_close(torch.cat(got), torch.cat(want), atol=1e-3, rtol=0)
     assert len(runs) == 139

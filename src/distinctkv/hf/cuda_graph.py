@@ -42,12 +42,12 @@ def captured(model: PreTrainedModel) -> Iterator[None]:
     >>> with captured(model):  # doctest: +SKIP
     ...     model.generate(ids, past_key_values=distinct_cache(model, kept=0.25))
 
-    A step is a forward pass of one token for each sequence. After each merge the first step runs
-    kernel by kernel, the second is recorded, and those that follow are replayed; logits agree with
-    plain steps to rounding. All other passes, other caches and other devices go to the model
-    unchanged. Weights and hooks are looked at when a graph is recorded: a weight that is moved or a
-    hook that is added in between is not noticed before the next merge. With hooks, steps run
-    kernel by kernel.
+    A step is a forward pass of one token for each sequence. The first runs kernel by kernel, the
+    second is recorded, and those that follow are replayed; logits agree with plain steps to
+    rounding. Merges leave the graph valid, until a head has no room for more slots or a size is
+    searched. All other passes, other caches and other devices go to the model unchanged. A weight
+    that is moved or a hook that is added is noticed at the next merge. With hooks, steps run kernel
+    by kernel.
     """
     ModelSpec.of(model)  # raises for unsupported models
     mine = model.forward = CapturedForward(model)
@@ -65,6 +65,7 @@ class GraphRecorder:
         self.keeper: torch.cuda.CUDAGraph | None = None  # holds the pool between graphs
         self.stream: torch.cuda.Stream | None = None
         self.able, self.checked = True, False
+        self.places: list[int] = []  # of the weights, when the last graph was recorded
 
     def has_hooks(self) -> bool:
         """Whether a module has hooks, which a graph would not call."""
@@ -72,6 +73,14 @@ class GraphRecorder:
             return True
         modules = self.model.modules()
         return any(part._forward_hooks or part._forward_pre_hooks for part in modules)
+
+    def is_current(self) -> bool:
+        """Whether a graph recorded now would be the last one, or none can be recorded."""
+        return not self.able or (self.places == self._places() and not self.has_hooks())
+
+    def _places(self) -> list[int]:
+        tensors = (*self.model.parameters(), *self.model.buffers())
+        return [tensor.data_ptr() for tensor in tensors]
 
     def check(self, step: Callable[[], Any]) -> Any:  # noqa: ANN401
         """Run a step, and see whether it synchronises, which a graph cannot.
@@ -102,7 +111,7 @@ class GraphRecorder:
 
         Each replay returns the same tensors, with new elements.
         """
-        device = self._device()
+        device, self.places = self._device(), []
         if not self.able or device.type != "cuda" or self.has_hooks():
             return step
         with torch.cuda.device(device):
@@ -120,6 +129,7 @@ class GraphRecorder:
             graph.replay()
             return out
 
+        self.places = self._places()
         return replay
 
     def _graph(self, step: Callable[[], Any]) -> tuple[torch.cuda.CUDAGraph, Any]:
@@ -289,8 +299,8 @@ class StaticStep:
             static.layer.scaling = scaling
         return out.transpose(1, 2).contiguous()
 
-    def close(self) -> None:
-        """After a step: the cache has one token more, and merges if enough wait."""
+    def close(self) -> bool:
+        """After a step: the cache has one token more. Whether tokens merged, as enough waited."""
         cache = self.cache
         assert cache.batch is not None
         columns = cache.layers[0].window_length + 1
@@ -306,6 +316,7 @@ class StaticStep:
             self.check()
             self.layers.clear()  # so that old slots are freed as new ones come
             cache.finish(1)
+        return merged > 0
 
     def window(self, columns: int) -> Window:
         """The first columns of the window."""
@@ -438,7 +449,8 @@ class CapturedForward:
                 self.replay = self.recorder.record(steps.run)
             out = self.replay()
         self.known = None
-        steps.close()
+        if steps.close() and not self.recorder.is_current():
+            self.replay = None
         cache.interrupted = False
         self.known = _windows(cache)
         return type(out)(logits=out.logits.clone(), past_key_values=cache)
