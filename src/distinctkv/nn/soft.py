@@ -18,6 +18,7 @@ from .mixer import check_mask, reads_without_sync
 # are fewer launches.
 ROWS = 512
 ROWS_ON_CPU = 128
+LEAST = -1e5  # a logarithm of a gate that is 0 in any softmax
 
 
 def causal_novelty(keys: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -127,28 +128,31 @@ def soft_read(
     check_mask(mask, k)
     if scale is not None and not torch.compiler.is_compiling() and not isfinite(scale):
         raise ValueError(f"scale must be a finite number, 1 / theta, got {scale}")
-    real = torch.ones_like(q[..., :1, :1], dtype=torch.bool)
+    if causal:  # later tokens are seen by no query
+        k, v, log_gate = k[:, :Q], v[:, :Q], log_gate[:, :Q]
+        mask = None if mask is None else mask[:, :Q]
+    seen = log_gate > -inf
     if mask is not None:
         k, v = (torch.where(mask[..., None, None], x, 0) for x in (k, v))
-        log_gate = torch.where(mask[..., None], log_gate, 0)
+        seen = seen & mask[..., None]
         if causal:
-            real = mask[:, :Q, None, None]
-            q = torch.where(real, q, 0)
+            q = torch.where(mask[..., None, None], q, 0)
+    log_gate = torch.where(seen, log_gate, LEAST).clamp(min=LEAST)
+    some = seen.cumsum(1) > 0 if causal else seen.any(1, keepdim=True).expand(-1, Q, -1)
+    if mask is not None and causal:
+        some = some & mask[..., None]
     with torch.autocast(q.device.type, enabled=False):
         wide = torch.promote_types(q.dtype, torch.float32)
         query, key, val = (x.to(wide).transpose(1, 2) for x in (q, k, v))
-        bias = log_gate.to(wide).transpose(1, 2)[:, :, None]
-        hidden = torch.zeros((), dtype=torch.bool, device=q.device)
-        if causal:
-            place = torch.arange(L, device=q.device)
-            hidden = place > place[:Q, None]
-        if mask is not None:
-            hidden = hidden | ~mask[:, None, None]
-        bias = bias.masked_fill(hidden, -inf).expand(-1, -1, Q, -1)
-        blind = (bias == -inf).all(-1, keepdim=True) | ~real.transpose(1, 2)
-        bias = bias.masked_fill(blind, 0)
-        out = fn.scaled_dot_product_attention(query, key, val, attn_mask=bias, scale=scale)
-        return out.masked_fill(blind, 0).to(v.dtype).transpose(1, 2)
+        # As one more number of each key, which queries have as 1, the bias fills no square; kernels
+        # want rows of a multiple of eight numbers.
+        query = query * (q.shape[-1] ** -0.5 if scale is None else scale)
+        width = 8 - q.shape[-1] % 8
+        query = torch.cat((query, torch.ones_like(query[..., :1])), -1)
+        key = torch.cat((key, log_gate.to(wide).transpose(1, 2)[..., None]), -1)
+        query, key = (fn.pad(x, (0, width - 1)) for x in (query, key))
+        out = fn.scaled_dot_product_attention(query, key, val, is_causal=causal, scale=1.0)
+        return out.transpose(1, 2).masked_fill(~some[..., None], 0).to(v.dtype)
 
 
 def budget_penalty(gate: Tensor, budget: float | Tensor) -> Tensor:
