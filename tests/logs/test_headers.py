@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distinctkv.logs import LogParser
 from distinctkv.logs.headers import Header, detect_header, seconds_of
+from distinctkv.logs.job import Job
 from reproduction.data import loghub
 
 MESSAGES = ("opened the door", "closed the door", "lost 3 packets", "user root logged in", "idle")
@@ -336,3 +338,36 @@ def test_a_trace_belongs_to_the_line_before(trace):
 )
 def test_times_are_seconds(time, seconds):
     assert seconds_of(time) == (seconds if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        ("Started:", "Finished:", "Failed:"),
+        ("started:", "finished:", "failed:"),
+        ("STARTED -", "DONE -", "FAILED -"),
+        ("[OK]", "[FAIL]", "[SKIP]"),
+        ("Started  ", "Finished ", "Failed   "),
+    ],
+)
+@pytest.mark.parametrize("level", ["", "INFO "])
+def test_what_happened_stays_in_the_message(events, level):
+    messages = [f"{events[n % 3]} test case {n}" for n in range(300)]
+    lines = [f"2024-05-01 10:00:{n % 60:02} {level}{text}" for n, text in enumerate(messages)]
+    assert detect_header(lines).strip(lines)[0] == messages
+
+
+def test_a_first_failure_has_an_alert(tmp_path):
+    path = tmp_path / "app.log"
+    events = ["Started", "Finished", "Queued"] * 99 + ["Failed"]
+    lines = [f"10:00:{n % 60:02} INFO {event}: job {n}\n" for n, event in enumerate(events)]
+    path.write_text("".join(lines))
+    job = Job([str(path)], LogParser(), detect_header=True)
+    alerts = [alert for batch in job for alert in job.alerts(batch)]
+    assert [one.template for one in alerts if one.number > 3] == ["Failed: job <*>"]
+
+
+def test_threads_and_programs_are_no_part_of_the_message():
+    for names in (["[worker-1]", "[worker-2]"], ["[main]"], ["sshd[7]:", "cron[8]:"]):
+        lines = [f"2024-05-01 10:00:00 {names[n % len(names)]} job {n}" for n in range(60)]
+        assert set(detect_header(lines).strip(lines)[0]) == {f"job {n}" for n in range(60)}

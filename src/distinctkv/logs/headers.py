@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from .tokenizer import strip_colours
+from .tokenizer import mask, strip_colours
 
 # Fields as regular expressions; each includes the separator after it.
 
@@ -112,7 +112,14 @@ MAX_WORDS = 4  # before a field
 MIN_NAMES = 3  # different ones; with fewer a name may be the first word of a message
 _word = r"[^\s|{\"]++[\s|]++"
 # Names that cannot be words of a message: with a process number, of a class, with a digit or mark.
-_proper = {"tag": re.compile(r"\[\d+\]|\w[.$/:]+\w|\]\s*$"), "dash": re.compile(r"[^A-Za-z\s-].* ")}
+_proper = {
+    "tag": re.compile(r"\[\d+\]|\w[.$/:]+\w|\]\s*$"),
+    "dash": re.compile(r"[^A-Za-z\s-].* "),
+    "bracket": re.compile(r"\d|\w[^\w\s]+\w"),
+}
+# Names that may be what happened: "Started:", "[OK]", "FAILED -".
+_event = re.compile(r"\W*(?:[A-Z][a-z]+|[A-Z]{2,})\W*")
+_digits = re.compile(r"\d+")
 
 
 class Records(NamedTuple):
@@ -231,12 +238,29 @@ class _Unit(NamedTuple):
         """Whether most lines end with it, so that it is the message."""
         return self._in_half(lambda found: not found.string[found.end() :].strip())
 
+    @property
+    def _tells_event(self) -> bool:
+        """Whether its names may be what happened."""
+        return self._in_half(lambda found: _event.fullmatch(found["field"])) or self._tells_more
+
+    @property
+    def _tells_more(self) -> bool:
+        """Whether it has more forms than all that follows it, so that it is part of the message."""
+        names = {_digits.sub("", found["field"].strip()) for found in self.found}
+        return len(names) > len({mask(found.string[found.end() :]) for found in self.found})
+
     def plausible(self, first: bool) -> bool:
         """Whether this may be a part of a header, not of a message that most lines have."""
         texts = {found["field"].strip() for found in self.found}
-        if proper := _proper.get(self.kind):
+        if self.kind in _proper:
+            proper, few = (
+                _proper[self.kind],
+                self.kind in ("tag", "dash") and len(texts) < MIN_NAMES,
+            )
             named = self._in_half(lambda found: proper.search(found["field"]))
-            return len(texts) >= MIN_NAMES or named
+            return named or not (few or self._tells_event)
+        if self.kind == "column":
+            return not self._tells_more
         if self.kind == "level" and (self.n_words or first):
             return len(texts) > 1 or all(text.isupper() for text in texts)
         if self.kind == "time" and self.n_words:

@@ -208,7 +208,8 @@ SCANNED: dict[str, str] = {
     ),
     "error": r"(?<![\w.])[A-Za-z_][\w.]*(?:Error|Exception|Failed)(?=:|\(|$)",
     "call": rf"(?<=[\s:=,])[A-Za-z_][\w.]*(?:[{_STRUCTURES}]|{_SIMPLE})",
-    "tag": rf"\[{_FLAT}\]|{_SIMPLE}|(?<!\w)\(\)",
+    # A capitalised word in brackets at the start may be what happened: [FAILED].
+    "tag": rf"\[(?!(?<=\A\[)(?:[A-Z][a-z]+|[A-Z]{{2,}})\] ){_FLAT}\]|{_SIMPLE}|(?<!\w)\(\)",
     "open": (
         r"(?<![^\s:=])(?:[A-Za-z_]+(?=\())?"
         r"[\[{(](?:[^()\[\]{}]|\([^()\[\]{}]*\)|\[[^()\[\]{}]*\])*$"
