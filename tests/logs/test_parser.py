@@ -273,6 +273,7 @@ FORMS = [
     '{{"level": "info", "message": "{}"}}',
     'level=info caller=door.go:17 msg="{}" door=7',
     "{{'event': '{}', 'level': 'info'}}",
+    '"{}" pod="a/b" level="info"',
 ]
 
 
