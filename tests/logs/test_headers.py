@@ -270,7 +270,7 @@ KINDS = {  # lines of formats, the message of the last one, its time and its lev
     ),
     "access": (
         '10.0.0.{n} - ann [01/May/2024:10:00:{n:02} +0000] "GET /door/{n}?a={n} HTTP/1.1" 200 {n}7',
-        ('"GET /door/9?a=9 HTTP/1.1" 200 97', "01/May/2024:10:00:09 +0000", ""),
+        ('"GET /door/9?a=9 HTTP/1.1" 200 97', "01/May/2024:10:00:09 +0000", "info"),
     ),
     "coloured": (
         "\x1b[2m2024-05-01 10:00:{n:02}\x1b[0m \x1b[31mERROR\x1b[0m door {n} opened",

@@ -200,10 +200,11 @@ class Header:
                 found.levels.append("")
             else:
                 text = "" if time is None else own[time] or ""
-                named = "" if level is None else level_of(own[level] or "")
+                body = line[own.end() :] if message is None else own[message] or ""
+                named = _status_level(body) if level is None else level_of(own[level] or "")
                 if len(text) > 5 and text[0] in GLUED and text[1:5].isdigit():
                     named, text = level_of(text[0]), text[1:]
-                found.messages.append(line[own.end() :] if message is None else own[message] or "")
+                found.messages.append(body)
                 found.times.append(text)
                 found.levels.append(named)
             found.places.append(place)
@@ -360,6 +361,16 @@ def level_of(text: str) -> str:
         return _SYSLOG[int(text) % 8]
     name = text.lower()
     return _levels.get(name) or _levels.get(name.rstrip("0123456789"), "")
+
+
+_status = re.compile(r'"[A-Z]+ (?:[^"\\]|\\.)*" ([1-5])\d\d(?!\S)')
+_CLASSES = {"4": "warning", "5": "error"}  # of the status of a request
+
+
+def _status_level(message: str) -> str:
+    """The level of a line of an access log, by its status; empty if it is none."""
+    found = _status.match(message) if message[:1] == '"' else None
+    return "" if found is None else _CLASSES.get(found[1], "info")
 
 
 _iso = re.compile(
