@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv.logs import LogParser
-from distinctkv.logs.headers import Header, detect_header, seconds_of
+from distinctkv.logs.headers import Header, detect_header, in_trace, seconds_of
 from distinctkv.logs.job import Job
 from reproduction.data import loghub
 
@@ -305,6 +305,9 @@ TRACES = (
     "Caused by: a.b.LostException: key\n\tat a.b.D.run(D.java:9)",
     "goroutine 7 [running]:\n\tmain.go:7 +0x1d",
     "  indented text\n",
+    'Traceback (most recent call last):\n  File "a.py", line 7, in run\n    open()\n'
+    "subprocess.TimeoutExpired: 3 s\n\nDuring handling of the above exception, another exception "
+    "occurred:\n\nTraceback (most recent call last):\n  File 'b.py'\njinja2.TemplateNotFound: door",
 )
 
 
@@ -319,6 +322,22 @@ def test_a_trace_belongs_to_the_line_before(trace):
     first = trace.split("\n")[0]
     assert header.read([first]).messages == [first]
     assert header.read([first], begun=True).messages == []
+
+
+def test_a_trace_ends_with_its_first_line_that_is_not_indented(tmp_path):
+    trace = ["Traceback (most recent call last):", '  File "a.py", line 7', "TimeoutExpired: 3 s"]
+    record = "2024-05-01 10:00:00 INFO door 7 opened"
+    header = detect_header([record] * 20)
+    # A whole trace, and one that begins in the message, cut into two reads.
+    for lines in ([record, *trace], [f"{record[:24]} {trace[0]}", *trace[1:]]):
+        for cut in range(1, len(lines)):
+            first = header.read(lines[:cut])
+            rest = header.read([*lines[cut:], "plain"], True, in_trace(lines[:cut]))
+            assert [*first.messages, *rest.messages][1:] == ["plain"]
+    path = tmp_path / "app.log"
+    path.write_text("\n".join([record, *trace, record, *trace, "plain\n"]))
+    pieces = Job([str(path)], LogParser(), header=header, chunk_size=60)
+    assert [text for batch in pieces for text in batch.messages] == [record[25:]] * 2 + ["plain"]
 
 
 @pytest.mark.parametrize(

@@ -180,20 +180,22 @@ class Header:
         messages, times, _, _ = self._read(lines, None)
         return messages, times
 
-    def read(self, lines: Sequence[str], begun: bool = False) -> Records:
+    def read(self, lines: Sequence[str], begun: bool = False, traced: bool = False) -> Records:
         """Messages, times and levels; continuation lines belong to the line before.
 
-        ``begun`` says that there is one before the first of these lines.
+        ``begun`` says that there is one before the first of these lines, ``traced`` that it has a
+        trace of Python that has not ended.
         """
-        return self._read(lines, begun)
+        return self._read(lines, begun, traced)
 
-    def _read(self, lines: Sequence[str], begun: bool | None) -> Records:
+    def _read(self, lines: Sequence[str], begun: bool | None, traced: bool = False) -> Records:
         match, message, time, level = self._regex.match, self._message, self._time, self._level
         found = Records([], [], [], [])
         for place, line in enumerate(self._prepare(lines)):
             own = match(line)
+            ends, traced = traced, in_trace([line], traced)
             if own is None:
-                if begun and is_continuation(line):
+                if begun and (ends or is_continuation(line)):
                     continue
                 found.messages.append(line)
                 found.times.append(None)
@@ -314,7 +316,10 @@ _continuation = re.compile(
     r"goroutine \d+ \[|"
     rf"{_EXCEPTION}(?::\s|$)"
 )
-_exception = re.compile(rf"(?:Caused by: )?({_EXCEPTION})(?::\s|$)")
+_exception = re.compile(
+    r"(?:Caused by: |Suppressed: )?((?:[a-zA-Z_][\w$]*\.)*[A-Z][\w$]*)(?::\s|$)"
+)
+TRACEBACK = "Traceback (most recent call last):"
 
 
 def is_continuation(line: str) -> bool:
@@ -326,11 +331,25 @@ def is_continuation(line: str) -> bool:
     return _continuation.match(line) is not None
 
 
+def in_trace(lines: Sequence[str], traced: bool = False) -> bool:
+    """Whether a trace of Python has begun in these lines or before, and not ended.
+
+    It ends with the first line that is not indented, which names the exception.
+
+    >>> in_trace([TRACEBACK, "  File 'a.py'"]), in_trace([TRACEBACK, "TimeoutExpired: 3 s"])
+    (True, False)
+    """
+    for line in reversed(lines):
+        if not line[:1].isspace():
+            return TRACEBACK in line
+    return traced
+
+
 def exception_of(line: str) -> str:
     """The class of the exception that a line of a trace names; empty if it names none.
 
-    >>> exception_of("Caused by: java.io.IOException: no"), exception_of("  raise KeyError")
-    ('java.io.IOException', '')
+    >>> exception_of("Caused by: java.io.IOException: no"), exception_of("TimeoutExpired: 3 s")
+    ('java.io.IOException', 'TimeoutExpired')
     """
     found = _exception.match(line)
     return "" if found is None else found[1]
