@@ -65,9 +65,15 @@ def test_an_agent_reads_a_log(folder):
     assert "299x [0] INFO door <*> opened" in whole
     assert "1x [1] ERROR key lost" in new
     assert "door" not in new.split("\n", 1)[1]
-    assert "new 0 -> 40: key lost" in compared
+    assert "new 0 -> 40: ERROR key lost" in compared
     assert one == f"201: {LINES[200]}"
     assert two.splitlines() == [f"1: {LINES[0]}", f"2: {LINES[1]}", "more after line 2"]
+
+
+def test_an_argument_that_a_tool_does_not_have_is_refused(folder):
+    _, [(text, error)] = call(folder, ("digest", {"path": "app.log", "lines": 3}))
+    assert error
+    assert "lines" in text
 
 
 def test_no_file_outside_the_folders_is_read(folder):

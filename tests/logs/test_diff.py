@@ -56,7 +56,12 @@ def test_one_new_line_is_told_apart_only_in_a_short_log(compare):
     new = ["2024-05-01 10:00:00 ERROR the key is lost"]
     long, short = log(8, 5000, 5), log(8, 50, 5)
     assert compare(long, long[:2500] + new).significant == ()
-    assert compare(long, long[:2500] + new).rare("new") == 1
+    assert compare(long, long[:2500] + new).rare("new") == 0  # errors are listed in any case
+    [row] = compare(long, long[:2500] + new).listed
+    assert (row.change, row.level, row.template) == ("new", "error", "the key is lost")
+    lamp = ["2024-05-01 10:00:00 INFO the lamp is on"]
+    assert compare(long, long[:2500] + lamp).listed == ()
+    assert compare(long, long[:2500] + lamp).rare("new") == 1
     assert [row.change for row in compare(long, [*short, *new * 3]).significant] == ["new"]
 
 
@@ -84,3 +89,34 @@ def test_the_binomial_test_is_exact(before, after, share, chance):
 def test_the_normal_approximation_continues_the_exact_test():
     exact, approximate = binomial_test(1050, 949, 0.5), binomial_test(1051, 950, 0.5)
     assert approximate == pytest.approx(exact, rel=0.05)
+
+
+def at_levels(levels, n=1000):
+    return [
+        f"2024-05-01 10:00:{i % 60:02} {levels[i % len(levels)]} job {i} finished" for i in range(n)
+    ]
+
+
+def test_a_template_at_another_level_differs(compare):
+    before, after = at_levels(["INFO"]), at_levels(["INFO", "INFO", "ERROR", "ERROR", "ERROR"])
+    rows = compare(before, after).significant
+    assert {(row.level, row.change, row.before, row.after) for row in rows} == {
+        ("error", "new", 0, 600),
+        ("info", "less", 1000, 400),
+    }
+    # Levels that only one log has are not compared.
+    without = [line.replace("INFO ", "") for line in before]
+    assert compare(before, without).significant == ()
+
+
+def test_requests_that_fail_are_at_another_level(compare):
+    def requests(*codes):
+        return [
+            f'10.0.0.7 - - [01/May/2024:10:00:{i % 60:02} +0000] "GET /door/{i} HTTP/1.1" '
+            f'{codes[i % len(codes)]} {i}7 "-" "curl/8.{i}"'
+            for i in range(1500)
+        ]
+
+    rows = compare(requests(200), requests(200, 500, 500, 404, 500)).significant
+    changes = {(row.level, row.change) for row in rows}
+    assert changes == {("error", "new"), ("warning", "new"), ("info", "less")}

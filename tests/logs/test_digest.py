@@ -68,7 +68,7 @@ def test_every_line_is_found_again_by_the_id_of_its_template(parsed):
         )
         again |= {one.number: one.lines for one in rows}
     assert [again[number] for number in range(1, 501)] == [[line] for line in lines]
-    with pytest.raises(LookupError, match="ids are 0 to"):
+    with pytest.raises(LookupError, match="ids are 0, 1, "):
         found.lines_of(10_000)
 
 
@@ -163,3 +163,14 @@ def test_an_empty_log_has_a_digest():
 )
 def test_a_level_decides_before_words(row, severity):
     assert DigestRow(0, "write failed", 1, 1, 1, "", "", row, "").severity == severity
+
+
+def test_a_row_counts_its_levels_if_it_has_several():
+    lines = [f"10:00:{n % 60:02} {('INFO', 'ERROR')[n % 5 < 2]} job {n} done" for n in range(1000)]
+    found = digest(lines)
+    [row] = found.rows
+    assert (row.level, row.severity) == ("error", 2)
+    assert "1,000x [0] ERROR (400), INFO (600) job <*> done" in found.text()
+    assert "| error (400), info (600) |" in found.markdown()
+    assert found.data()["templates"][0]["levels"] == {"error": 400, "info": 600}
+    assert "levels" not in digest(lines[:2]).data()["templates"][0]

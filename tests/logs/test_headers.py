@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distinctkv.logs.headers import Header, detect_header, seconds_of
+from distinctkv.logs import LogParser
+from distinctkv.logs.headers import Header, detect_header, in_trace, seconds_of
+from distinctkv.logs.job import Job
 from reproduction.data import loghub
 
 MESSAGES = ("opened the door", "closed the door", "lost 3 packets", "user root logged in", "idle")
@@ -268,7 +270,7 @@ KINDS = {  # lines of formats, the message of the last one, its time and its lev
     ),
     "access": (
         '10.0.0.{n} - ann [01/May/2024:10:00:{n:02} +0000] "GET /door/{n}?a={n} HTTP/1.1" 200 {n}7',
-        ('"GET /door/9?a=9 HTTP/1.1" 200 97', "01/May/2024:10:00:09 +0000", ""),
+        ('"GET /door/9?a=9 HTTP/1.1" 200 97', "01/May/2024:10:00:09 +0000", "info"),
     ),
     "coloured": (
         "\x1b[2m2024-05-01 10:00:{n:02}\x1b[0m \x1b[31mERROR\x1b[0m door {n} opened",
@@ -303,6 +305,9 @@ TRACES = (
     "Caused by: a.b.LostException: key\n\tat a.b.D.run(D.java:9)",
     "goroutine 7 [running]:\n\tmain.go:7 +0x1d",
     "  indented text\n",
+    'Traceback (most recent call last):\n  File "a.py", line 7, in run\n    open()\n'
+    "subprocess.TimeoutExpired: 3 s\n\nDuring handling of the above exception, another exception "
+    "occurred:\n\nTraceback (most recent call last):\n  File 'b.py'\njinja2.TemplateNotFound: door",
 )
 
 
@@ -317,6 +322,22 @@ def test_a_trace_belongs_to_the_line_before(trace):
     first = trace.split("\n")[0]
     assert header.read([first]).messages == [first]
     assert header.read([first], begun=True).messages == []
+
+
+def test_a_trace_ends_with_its_first_line_that_is_not_indented(tmp_path):
+    trace = ["Traceback (most recent call last):", '  File "a.py", line 7', "TimeoutExpired: 3 s"]
+    record = "2024-05-01 10:00:00 INFO door 7 opened"
+    header = detect_header([record] * 20)
+    # A whole trace, and one that begins in the message, cut into two reads.
+    for lines in ([record, *trace], [f"{record[:24]} {trace[0]}", *trace[1:]]):
+        for cut in range(1, len(lines)):
+            first = header.read(lines[:cut])
+            rest = header.read([*lines[cut:], "plain"], True, in_trace(lines[:cut]))
+            assert [*first.messages, *rest.messages][1:] == ["plain"]
+    path = tmp_path / "app.log"
+    path.write_text("\n".join([record, *trace, record, *trace, "plain\n"]))
+    pieces = Job([str(path)], LogParser(), header=header, chunk_size=60)
+    assert [text for batch in pieces for text in batch.messages] == [record[25:]] * 2 + ["plain"]
 
 
 @pytest.mark.parametrize(
@@ -336,3 +357,36 @@ def test_a_trace_belongs_to_the_line_before(trace):
 )
 def test_times_are_seconds(time, seconds):
     assert seconds_of(time) == (seconds if seconds is None else pytest.approx(seconds))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        ("Started:", "Finished:", "Failed:"),
+        ("started:", "finished:", "failed:"),
+        ("STARTED -", "DONE -", "FAILED -"),
+        ("[OK]", "[FAIL]", "[SKIP]"),
+        ("Started  ", "Finished ", "Failed   "),
+    ],
+)
+@pytest.mark.parametrize("level", ["", "INFO "])
+def test_what_happened_stays_in_the_message(events, level):
+    messages = [f"{events[n % 3]} test case {n}" for n in range(300)]
+    lines = [f"2024-05-01 10:00:{n % 60:02} {level}{text}" for n, text in enumerate(messages)]
+    assert detect_header(lines).strip(lines)[0] == messages
+
+
+def test_a_first_failure_has_an_alert(tmp_path):
+    path = tmp_path / "app.log"
+    events = ["Started", "Finished", "Queued"] * 99 + ["Failed"]
+    lines = [f"10:00:{n % 60:02} INFO {event}: job {n}\n" for n, event in enumerate(events)]
+    path.write_text("".join(lines))
+    job = Job([str(path)], LogParser(), detect_header=True)
+    alerts = [alert for batch in job for alert in job.alerts(batch)]
+    assert [one.template for one in alerts if one.number > 3] == ["Failed: job <*>"]
+
+
+def test_threads_and_programs_are_no_part_of_the_message():
+    for names in (["[worker-1]", "[worker-2]"], ["[main]"], ["sshd[7]:", "cron[8]:"]):
+        lines = [f"2024-05-01 10:00:00 {names[n % len(names)]} job {n}" for n in range(60)]
+        assert set(detect_header(lines).strip(lines)[0]) == {f"job {n}" for n in range(60)}

@@ -158,6 +158,9 @@ def test_a_line_of_many_megabytes_is_cut_and_counted():
     parser = LogParser(max_line=1000)
     parser.add_many(["x 1 " * 3_000_000, b"x 1 " * 3_000_000, "short"])
     assert (parser.seen, parser.truncated, len(parser)) == (3, 2, 2)
+    short = LogParser(max_line=10)
+    short.add_many(["ああああ".encode(), "あ" * 10, ("あ" * 10).encode(), ("あ" * 11).encode()])
+    assert short.truncated == 1
 
 
 def test_many_values_collapse_into_one_variant():
@@ -273,6 +276,7 @@ FORMS = [
     '{{"level": "info", "message": "{}"}}',
     'level=info caller=door.go:17 msg="{}" door=7',
     "{{'event': '{}', 'level': 'info'}}",
+    '"{}" pod="a/b" level="info"',
 ]
 
 

@@ -28,6 +28,8 @@ SHOWN = [
     ("workerEnv.init()", "workerEnv.init()"),
     ("md5_init()", "md5_init()"),
     ("...", "..."),
+    ("lost,retrying", "lost,retrying"),
+    ("failed,4", "failed,<*>"),
     # numbers and ids
     ("42,", "<*>,"),
     ("50%", "<*>%"),
@@ -114,6 +116,13 @@ KEYS = [
     ("handler <open door 'a'> at {'b': 1}", "handler <*> at <*>"),
     ("edges=[Edge(to=1, stack=()), Edge(to=2)]", "edges = <*>"),
     ("algs: aes,des,rsa-2", "algs : <*>"),
+    ("groups=adm,wheel set", "groups = <*> set"),
+    ("backup finished,3 files", "backup finished <*> files"),
+    ("ports a1,b2 or 7,8", "ports <*> or <*>"),
+    ("open aes,des,rsa now", "open <*> now"),
+    ('"Door 7" is open', "<*> is open"),
+    ("[FAIL] door 7", "[ FAIL ] door <*>"),
+    ("door 7 [Main]", "door <*>"),
     ("defmap: {'a': State(3),", "defmap : <*>"),  # the first of several lines
     ("ERROR java.io.IOException: boom", "ERROR java.io.IOException : boom"),
     ("could not save: DoorError: it is open", "could not save : <*>"),

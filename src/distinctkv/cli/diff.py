@@ -43,8 +43,10 @@ def command(
     A and B are files; one of them may be -, standard input. A row is listed if two parts of one
     log would hardly have it: a two-sided binomial test of the counts, given the lengths of the
     logs, times the number of templates, is at most .01. For rates, lines that come in bursts count
-    less, and the share of all lines must change by half. A template that is new or gone and too
-    rare to tell is counted below the table; --all lists it.
+    less, and the share of all lines must change by half. Lines of a template at different levels
+    are rows of their own. A template that is new or gone and too rare to tell is counted below the
+    table, and --all lists it; a new error is listed in any case. Values inside a template are not
+    compared.
 
     \b
     distinctkv diff yesterday.log today.log
@@ -75,17 +77,21 @@ def command(
 def diff_text(found: LogDiff, names: Sequence[str], everything: bool = False) -> str:
     """A line of counts for each template, then its first line."""
     lines = [f"A {names[0]}: {found.n_before:,} lines", f"B {names[1]}: {found.n_after:,} lines"]
-    shown = found.rows if everything else found.significant
+    shown = found.rows if everything else found.listed
     for row in shown:
         ratio = f", {row.ratio:.3g}x" if row.change in ("more", "less") else ""
-        doubt = "" if row.significant else " (may be chance)"
+        doubt = "" if row.significant else " (few)" if row.listed else " (may be chance)"
+        level = f"{row.level.upper()} " if row.level else ""
         counts = f"{row.before:,} -> {row.after:,}{ratio}"
         example = row.example if len(row.example) <= CUT else f"{row.example[:CUT]}..."
-        lines.append(f"{row.change} {counts}{doubt}: {row.template or '(empty)'}")
+        lines.append(f"{row.change} {counts}{doubt}: {level}{row.template or '(empty)'}")
         where = "A" if row.change == "gone" else "B"
         lines.append(f"    {where} line {row.first_line:,}: {example}")
     if not shown:
-        lines.append("no difference that chance does not explain")
+        lines.append(
+            "no template is clearly new, gone, more or less frequent; "
+            "values inside a template are not compared"
+        )
     rare = [(found.rare("new"), "B"), (found.rare("gone"), "A")]
     if not everything and (told := [f"{n:,} only in {name}" for n, name in rare if n]):
         lines.append(f"too rare to tell from chance: {', '.join(told)}; --all lists them")

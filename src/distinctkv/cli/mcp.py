@@ -30,12 +30,12 @@ def command(folders: tuple[Path, ...]) -> None:
     distinctkv mcp /var/log/app ./build
     """
     try:
-        import mcp.server
+        made = server(folders)
     except ImportError as error:
         from ..extras import install
 
         raise click.ClickException(f"mcp is not installed; {install('mcp')}") from error
-    server(mcp.server.MCPServer("distinctkv", log_level="WARNING"), folders).run()
+    made.run()
 
 
 def find_file(path: str, folders: tuple[Path, ...]) -> Path:
@@ -51,9 +51,11 @@ def find_file(path: str, folders: tuple[Path, ...]) -> Path:
     return files[0]
 
 
-def server(made: MCPServer, folders: tuple[Path, ...]) -> MCPServer:
-    """A server with the four tools."""
+def server(folders: tuple[Path, ...]) -> MCPServer:
+    """A server with the four tools; an argument that a tool does not have is an error."""
+    from mcp.server import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.mcpserver.tools import Tool
 
     from ..compression import SourceError
     from ..logs.diff import LogDiff
@@ -70,7 +72,6 @@ def server(made: MCPServer, folders: tuple[Path, ...]) -> MCPServer:
         except (LookupError, OSError, SourceError, ValueError) as error:
             raise ToolError(str(error.args[0] if error.args else error)) from error
 
-    @made.tool()
     def digest(path: str, tokens: int = TOKENS, values: bool = False) -> str:
         """Give a log or a long output in few lines: each template with count, id and an example.
 
@@ -80,7 +81,6 @@ def server(made: MCPServer, folders: tuple[Path, ...]) -> MCPServer:
         with log(path) as found:
             return valid(Digest.of(found, values=values).fit(tokens=tokens).text())
 
-    @made.tool()
     def new_since(path: str, line: int, tokens: int = TOKENS) -> str:
         """Give the templates of a log that were first seen after a line.
 
@@ -89,10 +89,9 @@ def server(made: MCPServer, folders: tuple[Path, ...]) -> MCPServer:
         with log(path) as found:
             whole = Digest.of(found)
             new = tuple(row for row in whole.rows if row.first_line > line)
-            whole = replace(whole, name=f"{path}, new after line {line}", rows=new)
-            return valid(whole.fit(tokens=tokens).text())
+            after = replace(whole, name=f"{path}, new after line {line}", rows=new)
+            return valid(after.fit(tokens=tokens).text())
 
-    @made.tool()
     def diff(before: str, after: str, everything: bool = False) -> str:
         """Give the templates that are new, gone, more or less frequent in the second log.
 
@@ -102,7 +101,6 @@ def server(made: MCPServer, folders: tuple[Path, ...]) -> MCPServer:
         with log(before, parser) as first, log(after, parser) as second:
             return valid(diff_text(LogDiff.of(first, second), [before, after], everything))
 
-    @made.tool()
     def lines_of(path: str, id: int, limit: int = LIMIT, after: int = 0) -> str:
         """Give the lines behind an id of a digest, as they are, with their numbers.
 
@@ -116,4 +114,9 @@ def server(made: MCPServer, folders: tuple[Path, ...]) -> MCPServer:
                 texts[limit:] = [f"more after line {shown[limit - 1].number}"]
             return valid("\n".join(texts))
 
-    return made
+    tools = [Tool.from_function(one) for one in (digest, new_since, diff, lines_of)]
+    for tool in tools:
+        (model := tool.fn_metadata.arg_model).model_config["extra"] = "forbid"
+        model.model_rebuild(force=True)
+        tool.parameters = model.model_json_schema(by_alias=True)
+    return MCPServer("distinctkv", log_level="WARNING", tools=tools)

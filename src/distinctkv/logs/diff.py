@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .digest import ParsedLog
+from .digest import ParsedLog, severity_of
 
 LEVEL = 0.01  # chance of any row between two parts of one log
 BLOCKS = 20  # parts of a log, in its order, by which bursts are measured
@@ -19,15 +19,17 @@ EXACT = 2000  # lines up to which the binomial distribution is summed
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """A template in two logs.
+    """A template at a level in two logs.
 
     ``change`` is new, gone, more or less. ``ratio`` is that of the shares of lines; None if new.
     ``chance`` bounds the probability that two parts of one log have such a row. ``first_line`` and
-    ``example`` are from the second log, or from the first one if the template is gone.
+    ``example`` are from the second log, or from the first one if the template is gone. ``level`` is
+    empty if it is not known in both logs.
     """
 
     id: int
     change: str
+    level: str
     template: str
     before: int
     after: int
@@ -37,10 +39,16 @@ class DiffRow:
     first_line: int
     example: str
 
+    @property
+    def listed(self) -> bool:
+        """Whether chance does not explain it, or it is an error that is new."""
+        new_error = self.change == "new" and severity_of(self.level, self.template) == 2
+        return self.significant or new_error
+
 
 @dataclass(frozen=True)
 class LogDiff:
-    """All templates of two logs, the least likely difference first."""
+    """All templates of two logs at each of their levels, the least likely difference first."""
 
     n_before: int
     n_after: int
@@ -49,13 +57,15 @@ class LogDiff:
     @classmethod
     def of(cls, before: ParsedLog, after: ParsedLog) -> LogDiff:
         """Compare two logs that one parser has read; both are read again."""
-        logs = _tally(before), _tally(after)
+        with_levels = before.has_levels and after.has_levels
+        logs = _tally(before, with_levels), _tally(after, with_levels)
         sizes = before.n_messages, after.n_messages
-        templates = [row for row in before.parser.templates() if row.count]
+        texts = {row.id: row.template for row in before.parser.templates()}
+        kinds = sorted({*logs[0], *logs[1]})
         rows = [
-            _row(row.id, row.template, [log.get(row.id, _Tally()) for log in logs], sizes,
-                 len(templates))
-            for row in templates
+            _row(number, level, texts[number], [log.get((number, level), _Tally()) for log in logs],
+                 sizes, len(kinds))
+            for number, level in kinds
         ]  # fmt: skip
         rows.sort(key=lambda row: (not row.significant, row.chance, -row.before - row.after))
         return cls(*sizes, tuple(rows))
@@ -65,20 +75,25 @@ class LogDiff:
         """The rows that chance does not explain."""
         return tuple(row for row in self.rows if row.significant)
 
+    @property
+    def listed(self) -> tuple[DiffRow, ...]:
+        """These, and errors that are new, however few."""
+        return tuple(row for row in self.rows if row.listed)
+
     def rare(self, change: str) -> int:
-        """How many templates are ``new`` or ``gone``, but too rare to tell from chance."""
-        return sum(row.change == change and not row.significant for row in self.rows)
+        """How many others are ``new`` or ``gone``, but too rare to tell from chance."""
+        return sum(row.change == change and not row.listed for row in self.rows)
 
     def data(self, everything: bool = False) -> dict[str, Any]:
         """As an object for JSON."""
-        rows = [asdict(row) for row in (self.rows if everything else self.significant)]
+        rows = [asdict(row) for row in (self.rows if everything else self.listed)]
         rare = {"new": self.rare("new"), "gone": self.rare("gone")}
         return {"before": self.n_before, "after": self.n_after, "rows": rows, "rare": rare}
 
 
 @dataclass(slots=True)
 class _Tally:
-    """The lines of a template in each block of a log, and the first of them."""
+    """The lines of a template at a level in each block of a log, and the first of them."""
 
     blocks: list[int] = field(default_factory=lambda: [0] * BLOCKS)
     first_line: int = 0
@@ -89,18 +104,24 @@ class _Tally:
         return sum(self.blocks)
 
 
-def _tally(log: ParsedLog) -> Mapping[int, _Tally]:
-    found: dict[int, _Tally] = {}
+def _tally(log: ParsedLog, with_levels: bool) -> Mapping[tuple[int, str], _Tally]:
+    found: dict[tuple[int, str], _Tally] = {}
     for index, one in enumerate(log.occurrences()):
-        tally = found.get(one.match.id)
+        kind = one.match.id, one.level if with_levels else ""
+        tally = found.get(kind)
         if tally is None:
-            found[one.match.id] = tally = _Tally(first_line=one.number, example=one.lines[0])
+            found[kind] = tally = _Tally(first_line=one.number, example=one.lines[0])
         tally.blocks[min(index * BLOCKS // log.n_messages, BLOCKS - 1)] += 1
     return found
 
 
 def _row(
-    number: int, template: str, logs: Sequence[_Tally], sizes: tuple[int, int], n_templates: int
+    number: int,
+    level: str,
+    template: str,
+    logs: Sequence[_Tally],
+    sizes: tuple[int, int],
+    n_rows: int,
 ) -> DiffRow:
     before, after = (log.count for log in logs)
     shares = [log.count / max(1, size) for log, size in zip(logs, sizes, strict=True)]
@@ -111,10 +132,10 @@ def _row(
         change, burst = ("more" if ratio >= 1 else "less"), burstiness(*(t.blocks for t in logs))
         large = not 1 / MIN_RATIO < ratio < MIN_RATIO
     share = sizes[1] / max(1, sum(sizes))
-    chance = min(1.0, n_templates * binomial_test(before / burst, after / burst, share))
+    chance = min(1.0, n_rows * binomial_test(before / burst, after / burst, share))
     example = logs[1] if after else logs[0]
     return DiffRow(
-        *(number, change, template, before, after, ratio, chance),
+        *(number, change, level, template, before, after, ratio, chance),
         *(large and chance <= LEVEL, example.first_line, example.example),
     )
 

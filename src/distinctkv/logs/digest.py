@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -23,6 +23,7 @@ WILDCARD = "<*>"
 FREQUENT = 0.05  # of all lines: such a template says what the log is mostly about
 CUT = 240  # characters of a template or an example, if there is a budget
 VALUE_CUT, TOP_VALUES = 40, 3  # characters of a value; values of a place that are shown
+SHOWN_IDS = 20  # in an error
 MAX_VALUES = 1000  # different ones of a place that are counted
 _token = re.compile(r"[A-Za-z]{1,4}|\d{1,2}|[^\sA-Za-z\d]")
 # Without a level in the header a line is an error if it says so.
@@ -131,9 +132,15 @@ class ParsedLog:
         now = self.parser.resolve(number)
         if now is None:
             ids = sorted(row.id for row in self.parser.templates())
-            known = f"ids are {ids[0]} to {ids[-1]}" if ids else "there is none"
+            some = ", ".join(map(str, ids[:SHOWN_IDS])) + ", ..." * (len(ids) > SHOWN_IDS)
+            known = f"ids are {some}" if ids else "there is none"
             raise LookupError(f"no template has the id {number}; {known}")
         return (one for one in self.occurrences() if one.match.id == now)
+
+    @property
+    def has_levels(self) -> bool:
+        """Whether some line names a level."""
+        return any(any(counts) for counts in self._levels.values())
 
     def _note_exceptions(self, batch: Batch, ids: Sequence[int], last: int) -> None:
         """Note the exceptions in lines that belong to the line before."""
@@ -158,9 +165,9 @@ class ParsedLog:
         exceptions = self._by_template(self._exceptions)
         rows = []
         for row in templates:
-            [(level, _)] = levels.get(row.id, Counter([""])).most_common(1)
             named = exceptions.get(row.id, Counter())
-            rows.append(DigestRow.of(row, level, _compact(named) if named else ""))
+            counts = levels.get(row.id, Counter[str]())
+            rows.append(DigestRow.of(row, counts, _compact(named) if named else ""))
         return sorted(rows, key=lambda row: (row.first_line, row.id))
 
     def values(self) -> dict[int, tuple[str, ...]]:
@@ -177,9 +184,24 @@ class ParsedLog:
         return {number: tuple(map(_compact, places)) for number, places in found.items()}
 
 
+def severity_of(level: str, template: str) -> int:
+    """2 for errors, 1 for warnings, 0 for others; by the level, or else by the words.
+
+    >>> severity_of("warning", "write failed"), severity_of("", "write failed")
+    (1, 2)
+    """
+    if level:
+        rank = LEVELS.index(level)
+        return 2 if rank >= LEVELS.index("error") else int(level == "warning")
+    return 2 * bool(_alarming.search(template))
+
+
 @dataclass(frozen=True, slots=True)
 class DigestRow:
-    """A template: lines are numbered from 1, times and level are empty if not known."""
+    """A template: lines are numbered from 1, times and level are empty if not known.
+
+    ``level`` is the most severe one; ``levels`` counts the lines of each, if they differ in it.
+    """
 
     id: int
     template: str
@@ -192,27 +214,35 @@ class DigestRow:
     example: str
     exceptions: str = ""  # in the traces that belong to its lines
     values: tuple[str, ...] = ()
+    levels: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, row: TemplateRow, level: str, exceptions: str) -> DigestRow:
-        """A row of the template table."""
+    def of(cls, row: TemplateRow, counts: Mapping[str, int], exceptions: str) -> DigestRow:
+        """A row of the template table, with its lines at each level."""
+        ranked = sorted(filter(None, counts), key=LEVELS.index, reverse=True)
+        level = ranked[0] if ranked else ""
+        levels = {name: counts[name] for name in ranked} if len(counts) > 1 else {}
         example = row.examples[0] if row.examples else row.template
         return cls(
             *(row.id, row.template, row.count, row.first_line, row.last_line),
             *(row.first_time, row.last_time, level, example, exceptions),
+            levels=levels,
         )
 
     @property
     def severity(self) -> int:
         """2 for errors, 1 for warnings, 0 for others; by the level, or else by the words."""
-        if self.level:
-            rank = LEVELS.index(self.level)
-            return 2 if rank >= LEVELS.index("error") else int(self.level == "warning")
-        return 2 * bool(_alarming.search(self.template))
+        return severity_of(self.level, self.template)
+
+    @property
+    def level_text(self) -> str:
+        """The level, or each one with its count."""
+        counted = ", ".join(f"{level} ({count:,})" for level, count in self.levels.items())
+        return counted or self.level
 
     def head(self, cut: int | None = None) -> str:
         """Count, id, level and template."""
-        level = f"{self.level.upper()} " if self.level else ""
+        level = f"{self.level_text.upper()} " if self.level else ""
         return f"{self.count:,}x [{self.id}] {level}{_cut(self.template or '(empty)', cut)}"
 
     def details(self, cut: int | None = None) -> list[str]:
@@ -337,7 +367,7 @@ class Digest:
                 last = row.example
             texts = [_code(_cut(text, self.cut)) for text in (row.template, last)]
             texts[-1] += f" with {row.exceptions}" if row.exceptions else ""
-            table.append([f"{row.count}", f"{row.id}", row.level, where, time, *texts])
+            table.append([f"{row.count}", f"{row.id}", row.level_text, where, time, *texts])
         lines = [f"| {' | '.join(cells)} |" for cells in table]
         return "\n".join([self._title(), "", *lines, *("", *self._rest())[: 2 * bool(self.hidden)]])
 
@@ -347,7 +377,7 @@ class Digest:
         for row in self.rows:
             if row.id in self.detailed | self.brief:
                 cells = {
-                    name: value for name, value in asdict(row).items() if value not in ("", ())
+                    name: value for name, value in asdict(row).items() if value not in ("", (), {})
                 }
                 for name in () if row.id in self.detailed else ("example", "values"):
                     cells.pop(name, None)

@@ -102,7 +102,7 @@ class FieldHeader(Header):
         found = self.read(lines)
         return found.messages, found.times
 
-    def read(self, lines: Sequence[str], begun: bool = False) -> Records:
+    def read(self, lines: Sequence[str], begun: bool = False, traced: bool = False) -> Records:
         """Messages, times and levels of records; one without a message is its own."""
         found = Records([], [], [], [])
         read, get = _READERS[self.form], self.names.get
@@ -129,7 +129,7 @@ class OpenTelemetryHeader(FieldHeader):
         names = {"message": "body", "time": "timeUnixNano", "level": "severityText"}
         super().__init__("otlp", names, inner)
 
-    def read(self, lines: Sequence[str], begun: bool = False) -> Records:
+    def read(self, lines: Sequence[str], begun: bool = False, traced: bool = False) -> Records:
         """Messages, times and levels of all records."""
         found = Records([], [], [], [])
         for place, line in enumerate(lines):

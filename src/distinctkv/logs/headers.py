@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from .tokenizer import strip_colours
+from .tokenizer import mask, strip_colours
 
 # Fields as regular expressions; each includes the separator after it.
 
@@ -112,7 +112,14 @@ MAX_WORDS = 4  # before a field
 MIN_NAMES = 3  # different ones; with fewer a name may be the first word of a message
 _word = r"[^\s|{\"]++[\s|]++"
 # Names that cannot be words of a message: with a process number, of a class, with a digit or mark.
-_proper = {"tag": re.compile(r"\[\d+\]|\w[.$/:]+\w|\]\s*$"), "dash": re.compile(r"[^A-Za-z\s-].* ")}
+_proper = {
+    "tag": re.compile(r"\[\d+\]|\w[.$/:]+\w|\]\s*$"),
+    "dash": re.compile(r"[^A-Za-z\s-].* "),
+    "bracket": re.compile(r"\d|\w[^\w\s]+\w"),
+}
+# Names that may be what happened: "Started:", "[OK]", "FAILED -".
+_event = re.compile(r"\W*(?:[A-Z][a-z]+|[A-Z]{2,})\W*")
+_digits = re.compile(r"\d+")
 
 
 class Records(NamedTuple):
@@ -173,30 +180,33 @@ class Header:
         messages, times, _, _ = self._read(lines, None)
         return messages, times
 
-    def read(self, lines: Sequence[str], begun: bool = False) -> Records:
+    def read(self, lines: Sequence[str], begun: bool = False, traced: bool = False) -> Records:
         """Messages, times and levels; continuation lines belong to the line before.
 
-        ``begun`` says that there is one before the first of these lines.
+        ``begun`` says that there is one before the first of these lines, ``traced`` that it has a
+        trace of Python that has not ended.
         """
-        return self._read(lines, begun)
+        return self._read(lines, begun, traced)
 
-    def _read(self, lines: Sequence[str], begun: bool | None) -> Records:
+    def _read(self, lines: Sequence[str], begun: bool | None, traced: bool = False) -> Records:
         match, message, time, level = self._regex.match, self._message, self._time, self._level
         found = Records([], [], [], [])
         for place, line in enumerate(self._prepare(lines)):
             own = match(line)
+            ends, traced = traced, in_trace([line], traced)
             if own is None:
-                if begun and is_continuation(line):
+                if begun and (ends or is_continuation(line)):
                     continue
                 found.messages.append(line)
                 found.times.append(None)
                 found.levels.append("")
             else:
                 text = "" if time is None else own[time] or ""
-                named = "" if level is None else level_of(own[level] or "")
+                body = line[own.end() :] if message is None else own[message] or ""
+                named = _status_level(body) if level is None else level_of(own[level] or "")
                 if len(text) > 5 and text[0] in GLUED and text[1:5].isdigit():
                     named, text = level_of(text[0]), text[1:]
-                found.messages.append(line[own.end() :] if message is None else own[message] or "")
+                found.messages.append(body)
                 found.times.append(text)
                 found.levels.append(named)
             found.places.append(place)
@@ -231,12 +241,29 @@ class _Unit(NamedTuple):
         """Whether most lines end with it, so that it is the message."""
         return self._in_half(lambda found: not found.string[found.end() :].strip())
 
+    @property
+    def _tells_event(self) -> bool:
+        """Whether its names may be what happened."""
+        return self._in_half(lambda found: _event.fullmatch(found["field"])) or self._tells_more
+
+    @property
+    def _tells_more(self) -> bool:
+        """Whether it has more forms than all that follows it, so that it is part of the message."""
+        names = {_digits.sub("", found["field"].strip()) for found in self.found}
+        return len(names) > len({mask(found.string[found.end() :]) for found in self.found})
+
     def plausible(self, first: bool) -> bool:
         """Whether this may be a part of a header, not of a message that most lines have."""
         texts = {found["field"].strip() for found in self.found}
-        if proper := _proper.get(self.kind):
+        if self.kind in _proper:
+            proper, few = (
+                _proper[self.kind],
+                self.kind in ("tag", "dash") and len(texts) < MIN_NAMES,
+            )
             named = self._in_half(lambda found: proper.search(found["field"]))
-            return len(texts) >= MIN_NAMES or named
+            return named or not (few or self._tells_event)
+        if self.kind == "column":
+            return not self._tells_more
         if self.kind == "level" and (self.n_words or first):
             return len(texts) > 1 or all(text.isupper() for text in texts)
         if self.kind == "time" and self.n_words:
@@ -289,7 +316,10 @@ _continuation = re.compile(
     r"goroutine \d+ \[|"
     rf"{_EXCEPTION}(?::\s|$)"
 )
-_exception = re.compile(rf"(?:Caused by: )?({_EXCEPTION})(?::\s|$)")
+_exception = re.compile(
+    r"(?:Caused by: |Suppressed: )?((?:[a-zA-Z_][\w$]*\.)*[A-Z][\w$]*)(?::\s|$)"
+)
+TRACEBACK = "Traceback (most recent call last):"
 
 
 def is_continuation(line: str) -> bool:
@@ -301,11 +331,25 @@ def is_continuation(line: str) -> bool:
     return _continuation.match(line) is not None
 
 
+def in_trace(lines: Sequence[str], traced: bool = False) -> bool:
+    """Whether a trace of Python has begun in these lines or before, and not ended.
+
+    It ends with the first line that is not indented, which names the exception.
+
+    >>> in_trace([TRACEBACK, "  File 'a.py'"]), in_trace([TRACEBACK, "TimeoutExpired: 3 s"])
+    (True, False)
+    """
+    for line in reversed(lines):
+        if not line[:1].isspace():
+            return TRACEBACK in line
+    return traced
+
+
 def exception_of(line: str) -> str:
     """The class of the exception that a line of a trace names; empty if it names none.
 
-    >>> exception_of("Caused by: java.io.IOException: no"), exception_of("  raise KeyError")
-    ('java.io.IOException', '')
+    >>> exception_of("Caused by: java.io.IOException: no"), exception_of("TimeoutExpired: 3 s")
+    ('java.io.IOException', 'TimeoutExpired')
     """
     found = _exception.match(line)
     return "" if found is None else found[1]
@@ -336,6 +380,16 @@ def level_of(text: str) -> str:
         return _SYSLOG[int(text) % 8]
     name = text.lower()
     return _levels.get(name) or _levels.get(name.rstrip("0123456789"), "")
+
+
+_status = re.compile(r'"[A-Z]+ (?:[^"\\]|\\.)*" ([1-5])\d\d(?!\S)')
+_CLASSES = {"4": "warning", "5": "error"}  # of the status of a request
+
+
+def _status_level(message: str) -> str:
+    """The level of a line of an access log, by its status; empty if it is none."""
+    found = _status.match(message) if message[:1] == '"' else None
+    return "" if found is None else _CLASSES.get(found[1], "info")
 
 
 _iso = re.compile(

@@ -14,7 +14,7 @@ from ..compression import SourceError
 from ..snapshot import SnapshotError
 from .alerts import Alert, AlertRule, Alerts
 from .fields import detect_fields, restore_header
-from .headers import SAMPLE, Header, detect_header, time_share
+from .headers import SAMPLE, Header, detect_header, in_trace, time_share
 from .parser import LogParser
 from .reader import CHUNK, Chunk, LineCounts, LineSource, Position
 
@@ -310,6 +310,7 @@ class Job:
             "counts": asdict(self.counts),
             "lines": self._n_lines,
             "continued": self.continued,
+            "traced": self._traced,
             "without_header": self.without_header,
             "header": header and header.state(),
             "times": self.times.state(),
@@ -329,8 +330,10 @@ class Job:
         self._numbers, self._numbered = SeenTimes(), False
         self._n_lines = self.parser.seen  # in all batches
         self._begun = self._n_lines > 0  # whether there is a line that others can belong to
+        self._traced = False  # whether the last line is in a trace of Python
         if not note:
             return [], None
+        self._traced = bool(note["traced"])
         self._n_lines, self.continued = int(note["lines"]), int(note["continued"])
         if note["numbers"] is not None:
             self._numbers, self._numbered = SeenTimes.restore(note["numbers"]), True
@@ -377,7 +380,8 @@ class Job:
         self._n_lines += len(lines)
         if header is None or not lines:
             return Batch(start, lines, lines, [], n_known, [], range(len(lines)))
-        messages, times, levels, places = header.read(lines, self._begun)
+        messages, times, levels, places = header.read(lines, self._begun, self._traced)
+        self._traced = in_trace(lines, self._traced)
         self._begun |= bool(messages)
         self.without_header += times.count(None)
         self.continued += len(lines) - len(set(places))

@@ -460,18 +460,22 @@ class LineCache:
 
     def read(self, line: str | bytes) -> tuple[str, str]:
         """The line as text of bounded length, and masked; counted if it was cut."""
-        found = self.text(line)
+        line = self._decoded(line)
         self.truncated += len(line) > self._max_line
-        return found
+        return self.text(line)
 
     def text(self, line: str | bytes) -> tuple[str, str]:
         """The line as text of bounded length, and masked."""
-        if isinstance(line, bytes):
-            line = _decode(line[: 4 * self._max_line + 4])
-        elif not isinstance(line, str):
-            raise TypeError(f"a line is str or bytes, got {type(line).__name__}")
-        text = str(line[: self._max_line])
+        text = self._decoded(line)[: self._max_line]
         return text, mask(clean(text))
+
+    def _decoded(self, line: str | bytes) -> str:
+        """The line as text, at least one character longer than the most if it is too long."""
+        if isinstance(line, bytes):
+            return _decode(line[: 4 * self._max_line + 4])
+        if not isinstance(line, str):
+            raise TypeError(f"a line is str or bytes, got {type(line).__name__}")
+        return str(line)
 
     def absorb(self, other: LineCache) -> None:
         """Count the lines that another one cut; its cached variants are not taken over."""

@@ -85,6 +85,8 @@ _message = re.compile(
     rf"(?<![\w.-])(?:{'|'.join(sorted(MESSAGE_FIELDS))})(?:\\?[\"']\s*:\s*(?=\\?[\"'])|=)"
     r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"'=]+)(?!\S))"
 )
+# Quoted text is the message if it is the whole line, or only name=value pairs follow.
+_opening = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*+)"(?=\s+[\w.-]+=|$)')
 _logfmt = re.compile(r"[\w.]+=")
 # Scripts that put no blanks between words: a run of their letters is a word.
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
@@ -114,8 +116,12 @@ def mask(line: str) -> str:
     "Took <*> ms, call f(<*>) for '<*>' in <*>"
     """
     json = line[:1] == "{" and line[-1:] == "}"
-    if (json or _logfmt.match(line)) and (found := _message.search(line)):
-        start, end = found.span("text" if found["word"] is None else "word")
+    if line[:1] == '"':
+        found = _opening.match(line)
+    else:
+        found = _message.search(line) if json or _logfmt.match(line) else None
+    if found:
+        start, end = found.span(found.lastgroup or 0)
         words = _word.sub(_mark, _number.sub(VALUE, line[start:end]))
         return _mask(line[:start], json) + words + _mask(line[end:], json)
     return _mask(line, json)
@@ -191,7 +197,11 @@ SCANNED: dict[str, str] = {
     "number": rf"{VALUE}(?= (?!{_CALENDAR_START}|[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}} )\S)",
     "sign": r"[:=]",
     "url": rf"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}}{_STRUCTURES}]+",
-    "list": rf"(?<=[\s=:])[\w.@/+{VALUE}-]+(?:,[\w.@/+{VALUE}-]+)+(?![^\s;])",
+    # A word, a comma and one more part are words of a message, unless a name is before them.
+    "list": (
+        rf"(?:(?<=[=:])|(?<=\s)(?![^\W\d_]+,[^\s,;]+(?:[\s;]|$)))"
+        rf"[\w.@/+{VALUE}-]+(?:,[\w.@/+{VALUE}-]+)+(?![^\s;])"
+    ),
     "address": (
         rf"(?<![\w:{VALUE}])(?:{_HEX}{{1,6}}(?:::?{_HEX}{{1,6}}){{2,}}|"
         rf"(?:[A-Fa-f]{{2,4}}:)+:?{_HEX}*{VALUE}|{_HEX}*{VALUE}(?:::?[A-Fa-f]{{2,4}})+)(?![\w:{VALUE}])"
@@ -208,7 +218,8 @@ SCANNED: dict[str, str] = {
     ),
     "error": r"(?<![\w.])[A-Za-z_][\w.]*(?:Error|Exception|Failed)(?=:|\(|$)",
     "call": rf"(?<=[\s:=,])[A-Za-z_][\w.]*(?:[{_STRUCTURES}]|{_SIMPLE})",
-    "tag": rf"\[{_FLAT}\]|{_SIMPLE}|(?<!\w)\(\)",
+    # A capitalised word in brackets at the start may be what happened: [FAILED].
+    "tag": rf"\[(?!(?<=\A\[)(?:[A-Z][a-z]+|[A-Z]{{2,}})\] ){_FLAT}\]|{_SIMPLE}|(?<!\w)\(\)",
     "open": (
         r"(?<![^\s:=])(?:[A-Za-z_]+(?=\())?"
         r"[\[{(](?:[^()\[\]{}]|\([^()\[\]{}]*\)|\[[^()\[\]{}]*\])*$"
