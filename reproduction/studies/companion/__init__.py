@@ -34,7 +34,8 @@ HEADINGS = {
     "models": "Trained models: bits per byte of held-out novels",
     "reads": "One trained full attention under other reads, nothing trained again: the part of "
     "attention's lead over Mamba-2 that is kept; bytes counted at 16 bits a number, and held",
-    "tuned": "The same after 150 more steps of training with that read, in parts of the lead before",
+    "tuned": "The same after 150 more steps of training with that read, in parts of the lead "
+    "before them",
     "needles": "Planted strings found at the end of a text, by its length; trained on 4,096 bytes",
     "growth": "Slots of a head after so many tokens, and the power of the tokens with which they "
     "grow over the last three doublings",
