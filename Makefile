@@ -52,6 +52,7 @@ bench: .venv/.bench
 docs: .venv/.ready
 	$(BIN)/python docs/generate.py
 	$(BIN)/zensical build --clean --strict --config-file mkdocs.yml
+	cp -r results site/  # pages link to its tables
 
 # uv does not read pip's settings, so it is handed pip's folder of wheels; where that has no CPU
 # build of torch, uv knows the index that does. pip is the way out where uv cannot be had.

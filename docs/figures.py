@@ -296,7 +296,7 @@ def companion_kept() -> Figure:
                 markersize=4, label=label if short == "all" else None,
             )  # fmt: skip
         axes.axhline(100, color=FAINT, linewidth=1)
-        axes.set(title=title, xlabel="% of the bytes kept", ylim=(0, 108))
+        axes.set(title=title, xlabel="% of the bytes, counted", ylim=(0, 108))
         axes.set(xscale="log", xlim=(4, 50))
         axes.minorticks_off()
         axes.set_xticks([5, 10, 20, 40], ["5", "10", "20", "40"])

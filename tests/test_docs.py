@@ -94,6 +94,15 @@ def test_pages_made_from_the_code_and_all_others_are_in_the_contents():
         assert page in contents
 
 
+@pytest.mark.parametrize("page", [*PAGES, DOCS / "index.md"], ids=lambda page: page.stem)
+def test_links_of_a_page_lead_to_files_of_the_checkout(page):
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    made = DOCS / "look-up"  # by `make docs`; a checkout does not have it
+    for path in (Path(os.path.normpath(page.parent / link)) for link in links):
+        assert path.exists(), path
+        assert made not in path.parents, path
+
+
 def test_the_site_builds_without_a_broken_link():
     for command in (["docs/generate.py"], ["-m", "zensical", "build", "--clean", "--strict"]):
         subprocess.run([sys.executable, *command], cwd=ROOT, check=True)

@@ -140,11 +140,16 @@ def score(result: Result) -> str:
 
 
 def tally_lines(results: Sequence[Result]) -> list[str]:
-    """The verdicts of the claims that are counted, and how many others there are of each kind."""
+    """The verdicts of the claims that are counted, whose tolerances they have, and the others."""
     found = tally(results)
+    sources = [claim.source for result in results for claim in result.claims if claim.independent]
+    n = sources.count("ours")
+    tolerances = (
+        f"{n} of these {len(sources)} tolerances {'is' if n == 1 else 'are'} ours, not the paper's."
+    )
     others = [f"{found[kind].total()} {words}" for kind, words in KINDS.items() if found[kind]]
     counted_not = [f"Judged and not counted: {', '.join(others)}."] if others else []
-    return [f"{headline(results).capitalize()}.", *counted_not]
+    return [f"{headline(results).capitalize()}.", *([tolerances] if n else []), *counted_not]
 
 
 # The head of the page

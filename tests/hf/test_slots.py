@@ -1,8 +1,9 @@
 """Slots of heads of many lengths, end to end, in parts of one tensor, or with room behind each."""
 
+import pytest
 import torch
 
-from distinctkv.hf.slots import FLAT, SlotBuffer, Slots, absorb
+from distinctkv.hf.slots import FLAT, SlotBuffer, Slots, Source, absorb, pool
 
 
 def drawn(rng, *lengths):
@@ -63,3 +64,21 @@ def test_absorbed_tokens_are_weighed_as_tokens(rng):
     torch.testing.assert_close(now.weight[0], torch.maximum(held.weight[0], tokens.weight[0]))
     torch.testing.assert_close(now.keys[4], tokens.keys[4])
     assert torch.equal(now.values[3], held.values[2])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "mean"), [(torch.bfloat16, 1.0), (torch.float16, 1.34), (torch.float32, 1.5)]
+)
+def test_a_mean_in_16_bits_stops_moving_when_tokens_merge_one_at_a_time(dtype, mean):
+    def token(value):
+        one, none = torch.ones(1, dtype=torch.int32), torch.zeros(0)
+        row = torch.full((1, 2), value, dtype=dtype)
+        return Slots(row, row, one, one, none, none, torch.ones(1, 1, dtype=torch.int64))
+
+    first, opens = torch.zeros(1, dtype=torch.int64), torch.tensor([True])
+    slot = token(1.0)
+    for value in [1.0] * 999 + [2.0] * 1000:
+        sources = Source(slot, first, opens), Source(token(value), first, ~opens)
+        slot = pool(sources, slot.lengths)
+    assert int(slot.counts) == 2000
+    assert float(slot.values[0, 0]) == pytest.approx(mean, abs=0.005)

@@ -33,8 +33,9 @@ QUESTION = (
 HEADINGS = {
     "models": "Trained models: bits per byte of held-out novels",
     "reads": "One trained full attention under other reads, nothing trained again: the part of "
-    "attention's lead over Mamba-2 that is kept",
-    "tuned": "The same after 150 more steps of training with that read",
+    "attention's lead over Mamba-2 that is kept; bytes counted at 16 bits a number, and held",
+    "tuned": "The same after 150 more steps of training with that read, in parts of the lead "
+    "before them",
     "needles": "Planted strings found at the end of a text, by its length; trained on 4,096 bytes",
     "growth": "Slots of a head after so many tokens, and the power of the tokens with which they "
     "grow over the last three doublings",
@@ -255,14 +256,38 @@ def read_rows(found: Found, table: str = "reads") -> list[Row]:
             continue
         top = one["rows"][0]["bits"]
         for row in one["rows"]:
-            kept = {"bytes": row["kept"], **lead_kept(row["bits"], top, gap)}
-            numbers.setdefault(row["read"], []).append(
-                {**kept, "bits per byte": row["bits"]["all"]}
-            )
+            numbers.setdefault(row["read"], []).append(read_measures(row, top, gap))
     return [
         Row(slug(name), name, over_seeds(each), said(len(each)), role_of(name), table=table)
         for name, each in numbers.items()
     ]
+
+
+def read_measures(
+    row: Mapping[str, Any], top: Mapping[str, float], gap: Mapping[str, float]
+) -> dict[str, float]:
+    """What the tables show of a read: parts of full attention's bytes, and of its lead."""
+    size = {"bytes": row["kept"], **held(row)}
+    return {**size, **lead_kept(row["bits"], top, gap), "bits per byte": row["bits"]["all"]}
+
+
+def held(row: Mapping[str, Any]) -> dict[str, float]:
+    """Slots as a part of the tokens, and the part of full attention's bytes in the buffers.
+
+    Of a window these are the bytes counted. KVM and OVQ hold sums of 32 bits for keys, too.
+    """
+    from . import measures
+    from .corpus import LENGTH
+    from .models import BASE
+
+    slots, kept = row.get("slots"), row["kept"]
+    if not slots:
+        return {"held": kept}
+    if isinstance(slots, int):  # one number for all heads
+        return {"slots": slots / LENGTH, "held": kept * measures.scheduled_times(BASE.head)}
+    part = sum(sum(layer) / len(layer) for layer in slots) / len(slots) / LENGTH
+    counted = measures.kept_bytes(part, 1, BASE.head)  # without a window
+    return {"slots": part, "held": kept + counted * (measures.held_times(slots, BASE.head) - 1)}
 
 
 def slug(name: str) -> str:
@@ -293,8 +318,7 @@ def tuned_rows(found: Found) -> list[Row]:
             top = control["rows"][0]["bits"]
             for row in one.get("rows", [{**one, "read": tuned}]):
                 name = f"{tuned}, read as {row['read']}"
-                kept = {"bytes": row["kept"], **lead_kept(row["bits"], top, gap)}
-                numbers.setdefault(name, []).append({**kept, "bits per byte": row["bits"]["all"]})
+                numbers.setdefault(name, []).append(read_measures(row, top, gap))
     return [
         Row(
             slug(name),
@@ -353,7 +377,11 @@ def growth_rows(found: Found) -> list[Row]:
 
 
 def decode_rows(found: Found) -> list[Row]:
-    """Milliseconds and bytes of the memory, both layers together."""
+    """Milliseconds, bytes of the buffers and of what lies in them, both layers together."""
+    from .measures import kept_bytes
+    from .models import BASE
+
+    row_bytes = 2 * 2 * BASE.head * BASE.heads  # of a token's key and value, 16 bits a number
     numbers: dict[tuple[str, float], list[dict[str, float]]] = {}
     for one in found.get("times", {}).values():
         for length in sorted({row["length"] for row in one["decode"]}):
@@ -365,6 +393,12 @@ def decode_rows(found: Found) -> list[Row]:
                 }
                 for read in ("full", "cache")
             }
+            sums["full"]["counted"] = sums["full"]["gigabytes"]
+            sums["cache"]["counted"] = sum(
+                r["batch"] * kept_bytes(r["slots"], 1, BASE.head) * row_bytes / 1e9
+                for r in parts
+                if r["read"] == "cache"
+            )
             for read, columns in sums.items():
                 speed = sums["full"]["milliseconds"] / columns["milliseconds"]
                 numbers.setdefault((read, length), []).append({**columns, "times as fast": speed})

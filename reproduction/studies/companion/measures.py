@@ -113,6 +113,31 @@ def kept_bytes(n_slots: float, n_tokens: int, head: int) -> float:
     return n_slots * (row + SLOT_EXTRA) / (n_tokens * row)
 
 
+def held_times(slots: Sequence[Sequence[float]], head: int) -> float:
+    """How many times the bytes that `kept_bytes` counts for slots lie in the buffers.
+
+    ``slots`` are those of each head, layer by layer. `SlotState` holds sums of 32 bits as values,
+    and room in every head for as many slots as the fullest head of the layer has.
+
+    >>> round(held_times([[100.0, 100.0]], 64), 2), round(held_times([[50.0, 150.0]], 64), 2)
+    (1.49, 2.24)
+    """
+    row = torch.empty(1, 1, len(slots[0]), head, dtype=torch.bfloat16, device="meta")
+    rooms = (math.ceil(max(layer)) for layer in slots)
+    held = sum(sum(part.nbytes for part in SlotState.empty(row, row, room)[:3]) for room in rooms)
+    return held / sum((2 * head * ELEMENT + SLOT_EXTRA) * sum(layer) for layer in slots)
+
+
+def scheduled_times(head: int) -> float:
+    """The same for KVM and OVQ, of which all heads have as many slots.
+
+    >>> round(scheduled_times(64), 2)
+    1.98
+    """
+    row = torch.empty(1, 1, 1, head, device="meta")  # key and value of 32 bits, and the count
+    return (2 * row.nbytes + row[..., 0].nbytes) / (2 * head * ELEMENT + SLOT_EXTRA)
+
+
 @torch.no_grad()
 def slots_by_tau(model: HybridLM, segments: Bytes, taus: Sequence[float]) -> list[NDArray[Any]]:
     """Mean slots (layers and heads) after each token of segments (N, L + 1), for each tau."""

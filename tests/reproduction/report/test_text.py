@@ -19,9 +19,20 @@ def test_a_study_is_scored_by_its_verdicts(result, make_result, partly, lacking)
 def test_claims_that_could_not_fail_are_not_counted(result, make_result):
     sized = make_result(kind="by construction")
     assert text.score(sized) == "no independent claim; 1 of other kinds"
-    first, second = text.tally_lines([result, sized])
-    assert first.startswith("1 independent claim: 1 holds")
-    assert second == "Judged and not counted: 1 set by construction."
+    lines = text.tally_lines([result, sized])
+    assert lines[0].startswith("1 independent claim: 1 holds")
+    assert lines[-1] == "Judged and not counted: 1 set by construction."
+
+
+def test_the_tally_says_how_many_tolerances_are_ours(result, make_result):
+    ours = result.claims[0].source == "ours"
+    assert ours == any("ours, not the paper" in line for line in text.tally_lines([result]))
+    counted = replace(result, claims=(*result.claims, replace(result.claims[0], source="ours")))
+    found = text.tally_lines([counted])
+    assert (
+        found[1]
+        == f"{1 + ours} of these 2 tolerances {'are' if ours else 'is'} ours, not the paper's."
+    )
 
 
 def test_a_remark_says_the_kind_the_reason_and_the_note(make_result):

@@ -13,7 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distinctkv.nn.functional import allocate, unit
+from distinctkv.nn.baselines import KVMAttention
+from distinctkv.nn.functional import SlotState, allocate, unit
 from reproduction.studies import companion as study
 from reproduction.studies.companion import corpus, measures, models, tasks, train
 from reproduction.studies.companion.__main__ import main
@@ -232,3 +233,26 @@ def test_the_lead_that_is_kept_is_counted_from_full_attention_down_to_mamba2():
     found = {"reads": {0: {"rows": rows}}, "mamba2": {0: {"bits": bits(3.0)}}}
     kept = {row.name: row.measures["overall"].mean for row in study.read_rows(found)}
     assert kept == {"full": 1.0, "cache_20": 0.75, "window": -0.25}
+
+
+def test_held_bytes_are_those_of_the_buffers_and_counted_bytes_those_of_16_bits():
+    head, (fullest, other) = models.BASE.head, (1000, 200)
+    keys = torch.empty(1, 1, 2, head, dtype=torch.bfloat16)
+    state = SlotState.empty(keys, keys, fullest)
+    full = 2 * 2 * 2 * head * corpus.LENGTH  # keys and values of two heads
+    counted = measures.kept_bytes((fullest + other) / 2, corpus.LENGTH, head)
+    found = study.held({"kept": counted + 0.1, "slots": [[fullest, other]]})  # and a window
+    assert found["slots"] == pytest.approx(600 / corpus.LENGTH)
+    assert found["held"] == pytest.approx(0.1 + state.nbytes / full, abs=1e-4)
+    assert study.held({"kept": 0.2, "slots": []}) == {"held": 0.2}
+
+
+def test_kvm_and_ovq_hold_sums_of_32_bits():
+    heads = models.TOY.attention()
+    mixer = KVMAttention(models.TOY.width, heads, chunk=8)
+    mixer.fit(8, 64)
+    state = mixer.start(1)
+    mixer.mix(torch.randn(1, 64, models.TOY.width), state)
+    slots = sum(part.nbytes for part in (state.keys, state.values, state.counts))
+    counted = measures.kept_bytes(8, 1, heads.size) * 2 * 2 * heads.size * heads.count
+    assert slots == pytest.approx(counted * measures.scheduled_times(heads.size))
