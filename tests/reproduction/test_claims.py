@@ -317,6 +317,17 @@ def test_claims_by_construction_are_slots_and_parameters():
     }
 
 
+def test_the_page_counts_the_tolerances_that_are_ours():
+    sources = Counter(
+        line.get("source", "ours")
+        for study in studies.NAMES
+        for line in lines(study).values()
+        if line.get("kind", "measured") == "measured"
+    )
+    text = (Path(__file__).parents[2] / "docs/do/reproduce.md").read_text(encoding="utf-8")
+    assert f"{sources['ours']} of the {sources.total()} independent claims" in text
+
+
 def test_the_readme_counts_the_claims_of_the_file():
     found = Counter(
         line.get("kind", "measured") == "measured"
