@@ -81,9 +81,9 @@ HEX = (
 )
 
 
-def numbers(path: str = PATH, number: str = NUMBER) -> re.Pattern[str]:
-    """The expression that finds paths and numbers, given what follows their first character."""
-    return re.compile(rf"[/0-9a-f](?:(?<!/){HEX}|(?<=/){path}|(?<=[0-9])(?:{number}))")
+def numbers(path: str = PATH, number: str = NUMBER, name: str = HEX) -> re.Pattern[str]:
+    """The expression that finds paths, numbers and ids, by what follows their first character."""
+    return re.compile(rf"[/0-9a-f](?:(?<!/){name}|(?<=/){path}|(?<=[0-9])(?:{number}))")
 
 
 _number = numbers()
