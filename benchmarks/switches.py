@@ -29,7 +29,7 @@ PATHS, NUMBERS = "paths", "a number with all that is joined to it"
 OFF: dict[str, list[tuple[Any, str, Any]]] = {
     "quoted text": [(tokenizer, "_quoted", NEVER), (tokenizer, "_quoted_value", NEVER)],
     "brackets with structure": [(tokenizer, "_bracket", NEVER)],
-    "fields of a message": [(tokenizer, "_message", NEVER)],
+    "fields of a message": [(tokenizer, "_message", NEVER), (tokenizer, "_opening", NEVER)],
     "units": [(tokenizer, "_UNITS", frozenset())],
     "None and the like": [(tokenizer, "_NOTHING", frozenset())],
     "names by their dots and slashes": [(tokenizer, "_is_value", _has_value)],
@@ -90,9 +90,9 @@ def changes(on: frozenset[str]) -> list[tuple[Any, str, Any]]:
     kinds = {kind: one for kind, one in tokenizer.SCANNED.items() if kind in on or kind in always}
     if CUT not in on:
         kinds["word"] = r"\S+"
-    number = tokenizer.numbers(
-        tokenizer.PATH if PATHS in on else "(?!)", tokenizer.NUMBER if NUMBERS in on else ""
-    )
+    path = tokenizer.PATH if PATHS in on else "(?!)"
+    whole = (tokenizer.NUMBER, tokenizer.HEX) if NUMBERS in on else ("", "(?!)")
+    number = tokenizer.numbers(path, *whole)
     return [*found, (tokenizer, "_scan", tokenizer.scanner(kinds)), (tokenizer, "_number", number)]
 
 

@@ -168,3 +168,17 @@ def test_a_line_is_what_its_tokens_and_values_give(line):
     assert values is not None
     assert first + "".join(map(str.__add__, values, rest)) == line
     assert align(show(masked), line) is not None
+
+
+@pytest.mark.parametrize(
+    "name", ["af5f4a77-750b-4c1d-9b3e-0123456789ab", "deadbeef01", "9c-a1b2-ffff"]
+)
+def test_ids_have_one_masked_text(name):
+    assert mask(f"request {name} of [{name}], id={name}") == mask("request 7 of [7], id=7")
+
+
+@pytest.mark.parametrize(
+    "word", ["feedback", "decaf-bead", "deadbeef1", "facade00.txt", "effaced-2x"]
+)
+def test_words_of_hex_letters_are_no_ids(word):
+    assert mask(f"open {word} now") != mask("open 7 now")

@@ -73,9 +73,17 @@ NUMBER = (
 )
 
 
-def numbers(path: str = PATH, number: str = NUMBER) -> re.Pattern[str]:
-    """The expression that finds paths and numbers, given what follows their first character."""
-    return re.compile(rf"[/0-9](?:(?<=/){path}|(?<=[0-9])(?:{number}))")
+# An id as a whole, so that lines that differ in ids have the same masked text: at least eight hex
+# digits and dashes, with a letter, and with a digit that is not the last.
+HEX = (
+    r"(?<=[ =\"'\[].)(?=(?<=[0-9])|[a-f-]*[0-9][0-9a-f-])(?=(?<=[a-f])|[0-9-]*[a-f])"
+    r"[0-9a-f-]{7,}(?=[ ,;)\]\"']|$)"
+)
+
+
+def numbers(path: str = PATH, number: str = NUMBER, name: str = HEX) -> re.Pattern[str]:
+    """The expression that finds paths, numbers and ids, by what follows their first character."""
+    return re.compile(rf"[/0-9a-f](?:(?<!/){name}|(?<=/){path}|(?<=[0-9])(?:{number}))")
 
 
 _number = numbers()
