@@ -41,8 +41,7 @@ def command(folders: tuple[Path, ...]) -> None:
 def find_file(path: str, folders: tuple[Path, ...]) -> Path:
     """The file of this name in one of the folders; ValueError if it is outside, or is none."""
     roots = [folder.resolve() for folder in folders]
-    names = ", ".join(map(str, roots))
-    found = [(root / path).resolve() for root in roots]
+    names, found = ", ".join(map(str, roots)), [(root / path).resolve() for root in roots]
     inside = [one for one in found if any(one.is_relative_to(root) for root in roots)]
     if not inside:
         raise ValueError(f"{path} is outside {names}")
@@ -82,10 +81,7 @@ def server(folders: tuple[Path, ...]) -> MCPServer:
             return valid(Digest.of(found, values=values).fit(tokens=tokens).text())
 
     def new_since(path: str, line: int, tokens: int = TOKENS) -> str:
-        """Give the templates of a log that were first seen after a line.
-
-        A digest says how many lines there are, so this tells what is new since then.
-        """
+        """Give the templates first seen after a line; a digest says how many lines there are."""
         with log(path) as found:
             whole = Digest.of(found)
             new = tuple(row for row in whole.rows if row.first_line > line)
@@ -104,7 +100,7 @@ def server(folders: tuple[Path, ...]) -> MCPServer:
     def lines_of(path: str, id: int, limit: int = LIMIT, after: int = 0) -> str:
         """Give the lines behind an id of a digest, as they are, with their numbers.
 
-        At most ``limit`` messages are shown, of those after the line ``after``.
+        At most ``limit`` messages after the line ``after`` are shown.
         """
         with log(path) as found:
             rows = (one for one in found.lines_of(id) if one.number > after)
