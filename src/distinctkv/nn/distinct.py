@@ -153,9 +153,8 @@ def check_gate(gate: Gate, reading: Reading, width: int) -> None:
 
 
 QUERIES = 512  # queries whose masks are held at once
-PADDING_WEIGHT = (
-    -1e30
-)  # log weight of padding: nothing beside a token, yet a query may see nothing else
+# Log weight of padding: nothing beside a token, yet a query may see nothing else.
+PADDING_WEIGHT = -1e30
 
 
 class Columns(NamedTuple):
