@@ -26,7 +26,7 @@ MAX_STEP = 16.0  # a search moves the threshold by no more than this factor
 MIN_SLOPE, MAX_SLOPE = 0.005, 32.0  # assumed power by which slots fall with the threshold
 LOWEST, HIGHEST = 1e-9, 1e12  # thresholds that are tried
 SAME = 0.99  # this part of the slots counts as all, if every threshold leaves too few
-ROUGH, EVERY, LARGE = 0.95, 4, 2**20  # first search, in every fourth layer, if slots are many
+ROUGH, EVERY, LARGE = 0.95, 4, 2**20  # first search, in one head of four, if slots are many
 RENEW = 0.25  # new tokens are many if they are this part of the slots of a head
 LITTLE = 0.95  # a threshold falls while less than this part of what is allowed is held
 SLACK = 0.95  # a budget that is reached repeatedly is met with some room
@@ -254,8 +254,8 @@ class BudgetController:
     ) -> dict[int, tuple[float, float]]:
         """Threshold and slope to begin with: by a search in some layers, if nothing is known."""
         known = {b: (self.thresholds[b] or 1.0, 1.0) for b in goals}
-        n_layers = len(cache.layers)
-        some = list(range(1, n_layers, max(EVERY, len(groups(cache.layers)))))
+        n_layers, n_heads = len(cache.layers), cache.layers[0].keys.shape[1]
+        some, heads = sample(n_layers, n_heads)
         devices = {cache.layers[number].keys.device for number in some}
         if any(self.thresholds[b] for b in goals) or len(some) < 2 or len(devices) > 1:
             return known
@@ -263,10 +263,24 @@ class BudgetController:
         held = cache.n_slots_each()
         if devices != {torch.device("cpu")} and sum(held[b] for b in goals) < LARGE:
             return known
-        searches = {
-            b: search(goal * len(some) // n_layers, *known[b], ROUGH) for b, goal in goals.items()
-        }
-        (few,) = self._coarsenings(cache, [some])
+        part = len(some) * len(heads[0]) / (n_layers * n_heads)
+        searches = {b: search(int(goal * part), *known[b], ROUGH) for b, goal in goals.items()}
+        group = LayerGroup(cache.layers, some, cache.metric, self.config.merge.horizon, heads=heads)
+        few = Coarsening(group, self.config.sinks, alone=True)
         found = run(searches, lambda at: [few.count(at).tolist()])
         met = {b: end for b, end in found.items() if LOWEST < end.threshold < HIGHEST}
         return known | {b: (end.threshold, end.slope) for b, end in met.items()}
+
+
+def sample(n_layers: int, n_heads: int) -> tuple[list[int], list[list[int]]]:
+    """About one head of `EVERY` in equally spaced layers: the layers, and the heads of each.
+
+    >>> sample(4, 8)
+    ([0, 1, 2, 3], [[0, 4], [1, 5], [2, 6], [3, 7]])
+    >>> sample(8, 1)
+    ([2, 6], [[0], [0]])
+    """
+    many = max(1, n_heads // EVERY)
+    step = max(1, round(EVERY * many / n_heads))
+    some = list(range(step // 2, n_layers, step))
+    return some, [[(n + k * n_heads // many) % n_heads for k in range(many)] for n in some]

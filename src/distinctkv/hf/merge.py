@@ -190,7 +190,7 @@ def _append(
 
 
 class LayerGroup:
-    """Some layers, their slots end to end, and the metric of each of their heads."""
+    """Some layers, or some heads of each, their slots end to end, and the metric of each head."""
 
     def __init__(
         self,
@@ -200,15 +200,20 @@ class LayerGroup:
         horizon: float | None = None,
         *,
         in_place: bool = False,
+        heads: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        self.layers, self.numbers = [layers[i] for i in numbers], numbers
+        self.layers, self.numbers, self.heads = [layers[i] for i in numbers], numbers, heads
         first = self.layers[0]
-        self.B, self.H = int(first.keys.shape[0]), int(first.keys.shape[1])
-        self.device = first.keys.device
         none = Slots.none(first.keys, first.values)
-        held = Slots.join([layer.slots or none for layer in self.layers])
+        parts = [layer.slots or none for layer in self.layers]
+        if heads is not None:
+            parts = [part.of_heads(some) for part, some in zip(parts, heads, strict=True)]
+        self.B, self.H = parts[0].lengths.shape
+        self.device = first.keys.device
+        held = Slots.join(parts)
         self.held = held if in_place else held.compact()
         self.metric, self.horizon = metric, horizon
+        self._scale: Scale | None = None
 
     @property
     def n_heads(self) -> int:
@@ -221,9 +226,20 @@ class LayerGroup:
 
     def scale(self) -> Scale:
         """The metric of each head."""
-        if self.metric is not None:
-            return self.metric.scales(self.numbers, self.B, self.device)
-        return Moments.scales([m for m in (layer.moments for layer in self.layers) if m])
+        if self._scale is None:
+            self._scale = (
+                self._measured()
+                if self.metric is None
+                else self.metric.scales(self.numbers, self.B, self.device, self.heads)
+            )
+        return self._scale
+
+    def _measured(self) -> Scale:
+        moments = [layer.moments for layer in self.layers if layer.moments]
+        if self.heads is not None:
+            pairs = zip(moments, self.heads, strict=True)
+            moments = [one.of_heads(some) for one, some in pairs]
+        return Moments.scales(moments)
 
     def token_features(self, scale: Scale, tokens: Slots) -> Tensor:
         """Features of equally many tokens of each head, (P, L, F)."""

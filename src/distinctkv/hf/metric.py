@@ -12,6 +12,7 @@ relative to the size of values. A horizon h appends position / h.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from math import isqrt, nan
@@ -216,6 +217,11 @@ class Moments:
             self.count + sign * other.count,
         )
 
+    def of_heads(self, heads: Sequence[int]) -> Moments:
+        """Those of some heads."""
+        some = list(heads)
+        return Moments(self.queries[:, some], self.values[:, some], self.count)
+
     def select(self, sequences: Tensor) -> Moments:
         """Keep, repeat or reorder sequences."""
         return Moments(self.queries[sequences], self.values[sequences], self.count[sequences])
@@ -257,18 +263,27 @@ class Metric:
         N, H, D, _ = self.factors.shape
         return f"Metric({N} layers, {H} key-value heads of {D}, {self.factors.nbytes:,} bytes)"
 
-    def scales(self, layers: list[int], batch: int, device: torch.device) -> Scale:
-        """The metric of some layers, one row for all sequences of the batch.
+    def scales(
+        self,
+        layers: list[int],
+        batch: int,
+        device: torch.device,
+        heads: Sequence[Sequence[int]] | None = None,
+    ) -> Scale:
+        """The metric of some layers, one row for all sequences of the batch; of all heads or some.
 
-        ``layers`` are equally spaced, so that their factors are a view.
+        ``layers`` are equally spaced, so that the factors of all their heads are a view.
         """
         step = layers[1] - layers[0] if len(layers) > 1 else 1
         rows = slice(layers[0], layers[-1] + 1, step)
         if device not in self._copies:
             self._copies[device] = self.factors.to(device), self.sizes.to(device)
-        factors, sizes = self._copies[device]
+        factors, sizes = (part[rows] for part in self._copies[device])
+        if heads is not None:
+            some = torch.arange(len(heads))[:, None], torch.tensor(heads)
+            factors, sizes = factors[some], sizes[some]
         H = sizes.shape[1]
-        return Scale(factors[rows].flatten(0, 1), sizes[rows].flatten(), batch * H, H)
+        return Scale(factors.flatten(0, 1), sizes.flatten(), batch * H, H)
 
     def check(self, spec: ModelSpec) -> None:
         """Raise `WrongModelError` for a metric of another model."""

@@ -129,6 +129,14 @@ class Slots:
             found[-1]._spans.append(span)
         return found
 
+    def of_heads(self, heads: Sequence[int]) -> Slots:
+        """Some heads of each sequence, in the same tensors."""
+        some = list(heads)
+        starts, lengths = self.starts()[:, some], self.lengths[:, some]
+        made = Slots(**self.tensors(), lengths=lengths, begins=starts)
+        made._spans.append(self.spans().view(2, *self.lengths.shape)[..., some].flatten(1))
+        return made
+
     def heads(self) -> Tensor:
         """The head of each slot, of B H, (slots,)."""
         heads = torch.arange(self.lengths.numel(), device=self.keys.device)
