@@ -3,7 +3,15 @@
 import json
 
 from distinctkv.kernels.features import cut, feature, halve, raise_bars, search, settle, survey
-from distinctkv.kernels.ragged_attention import NARROW, _collect, _join, _share, _sum, _unite
+from distinctkv.kernels.ragged_attention import (
+    _collect,
+    _join,
+    _prepare,
+    _share,
+    _sum,
+    _tile,
+    _unite,
+)
 from distinctkv.kernels.reductions import absorb_rows, gather, pour_rows
 from distinctkv.kernels.rotary import turn
 from tests.kernels.compile import build
@@ -25,19 +33,15 @@ def main():
         # Queries, slots, means, counts, spans, window, padding, shares, what comes out, numbers.
         types = [*kind * 3, *"ww", *kind * 2, "*u8", *"ppp", kind, *"pFIIIIII"]
         found[name] = build(_share, types, sizes | {"P": 4} | tile, {"num_warps": 4})[0]
-        sizes = {"G": 4, "P": 4} | tile | {"M": min(64, 4 * M)}
+        rows, columns, most = _tile(D * (2 if kind == "b" else 4))
+        sizes = {"G": 4, "P": 4} | tile | {"M": rows, "T": columns}
         types = [*kind * 2, *"ww", kind, "*u8", *"pFIIIIII"]
         found[f"sum {name}"] = build(_sum, types, sizes, {"num_warps": 4})[0]
         types = [*kind * 2, "*u8", *"pqpFFIIIIII"]
-        sizes["T"] = 2 * T if kind == "b" and D <= 128 else T
+        sizes |= {"T": most, "READY": True}
         found[f"collect {name}"] = build(_collect, types, sizes, {"num_warps": 4})[0]
     found["unite"] = build(_unite, "pI", {"P": 8, "T": 128}, {"num_warps": 4})[0]
-    rows, columns, warps = NARROW
-    sizes = {"G": 3, "P": 1, "D": 64, "W": 64, "M": rows, "T": columns, "STAGES": 3}
-    for kernel, types in ((_sum, [*"bbwwb", "*u8", *"pFIIIIII"]),
-                          (_collect, [*"bb", "*u8", *"pqpFFIIIIII"])):  # fmt: skip
-        sizes["T"] = columns if kernel is _sum else 2 * columns
-        found[f"{kernel.__name__} narrow"] = build(kernel, types, sizes, {"num_warps": warps})[0]
+    found["prepare"] = build(_prepare, [*"pq", "*u8", *"pFIII"], {"G": 3, "T": 512}, {})[0]
     for W in (128, 256):
         for kernel, types, most in (
             (search, "hhppqqwwppwII", 128),

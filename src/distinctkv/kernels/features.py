@@ -451,7 +451,7 @@ def settle(
 # W the same up to a power of two, R tokens of a block, T slots of a tile
 
 
-PART = 1024  # tokens between two searches
+PART = 256  # tokens between two searches
 TOP = 15  # rows are scaled so that their largest number has this power of two
 
 

@@ -267,7 +267,7 @@ def _join(
 # D key size, W the same up to a power of two, M rows of queries, T columns of a tile, P parts
 
 
-NARROW = (128, 64, 4)  # rows, columns and warps for keys of up to 64 numbers of 16 bits
+FEW = 4  # blocks of queries
 
 
 def received(
@@ -285,12 +285,12 @@ def received(
     n_rows = G * L
     query = query if query.stride(3) == 1 else query.contiguous()
     keys, text = keys.contiguous(), real.contiguous().view(torch.uint8)
-    M, T, warps = _tile(D * query.element_size())
+    M, T, most = _tile(D * query.element_size())
     M = min(max(triton.next_power_of_2(n_rows), 16), M)
     blocks = triton.cdiv(n_rows, M)
     told = (scaling * log2(e), H, L, R, *query.stride()[:3])
-    words = {"G": G, "D": D, "W": _width(D), "M": M, "T": T}
-    words |= {"STAGES": 3 if query.element_size() == 2 else 2, "num_warps": warps}
+    words = {"G": G, "D": D, "W": _width(D), "M": M, "num_warps": WARPS}
+    words |= {"STAGES": 3 if query.element_size() == 2 else 2}
     unit = log2(e)
     if logs is None:
         unit = 1.0
@@ -298,29 +298,32 @@ def received(
         logs = query.new_empty(P, N, n_rows, dtype=torch.float32)
         _sum[(P, N, blocks)](
             query, slots.keys, slots.counts, slots.spans(), keys, text, logs,
-            *told, P=P, **words,
+            *told, P=P, T=T, **words,
         )  # fmt: skip
         if P > 1:
             size = logs[0].numel()
             _unite[(triton.cdiv(size, 128),)](logs, size, P=P, T=128, num_warps=4)
     else:
         logs = logs.view(N, G, L).mT.contiguous()
-    # It keeps one number of a column, and so has room for more of them.
-    words["T"] = 2 * T if query.element_size() == 2 and D <= 128 else T
-    tiles = triton.cdiv(R, words["T"])
+    seen, ready = seen.contiguous(), blocks > FEW
+    if ready:  # once for all tiles; of few rows another launch takes longer
+        fades = query.new_empty(N, n_rows, dtype=torch.float32)
+        _prepare[(triton.cdiv(n_rows, 512), N)](logs, seen, text, fades, unit, H, L, R, G=G, T=512)
+        logs = fades
+    tiles = triton.cdiv(R, most)
     P = _parts(N * tiles, blocks, query.device)
     got = query.new_empty(P, N, R, dtype=torch.float32)
     _collect[(P, N, tiles)](
-        query, keys, text, logs, seen.contiguous(), got, unit, *told, P=P, **words
+        query, keys, text, logs, seen, got, unit, *told, P=P, T=most, READY=ready, **words
     )
     return (got[0] if P == 1 else got.sum(0)).view(B, H, R)
 
 
 def _tile(size: int) -> tuple[int, int, int]:
-    """Rows, columns and warps for keys of so many bytes."""
-    if size <= 128:
-        return NARROW
-    return 64 if size <= 512 else 32, 64 if size <= 256 else 32, 4
+    """Rows and columns for keys of so many bytes, and columns where only one number is kept."""
+    if size <= 256:
+        return 64, 64, 128
+    return (64, 32, 64) if size <= 512 else (32, 32, 32)
 
 
 @triton.jit
@@ -430,12 +433,32 @@ def _unite(logs, size, P: tl.constexpr, T: tl.constexpr):
     tl.store(logs + at, top + tl.log2(total), mask=at < size)
 
 
+@triton.jit
+def _fade(logs, counts, real, stream, row, unit, H, L, R, G: tl.constexpr):
+    """What to take from the logits of a query, so that powers are shares times what it has seen."""
+    token, asked = row // G, row < G * L
+    log = tl.load(logs + stream.to(tl.int64) * G * L + row, mask=asked, other=0.0) * unit
+    batch = (stream // H).to(tl.int64)
+    text = tl.load(real + batch * R + R - L + token, mask=asked, other=0) != 0
+    count = tl.load(counts + batch * L + token, mask=asked & text, other=0).to(tl.float32)
+    some = count > 0
+    return tl.where(some, log - tl.log2(tl.where(some, count, 1.0)), float("inf"))
+
+
+@triton.jit(do_not_specialize=["L", "R"], do_not_specialize_on_alignment=["real"])
+def _prepare(logs, counts, real, fades, unit, H, L, R, G: tl.constexpr, T: tl.constexpr):
+    """`_fade` of all queries, (N, L G); grid (L G / T, N)."""
+    stream, row = tl.program_id(1), tl.program_id(0) * T + tl.arange(0, T)
+    fade = _fade(logs, counts, real, stream, row, unit, H, L, R, G)
+    tl.store(fades + stream.to(tl.int64) * G * L + row, fade, mask=row < G * L)
+
+
 @triton.jit(do_not_specialize=["L", "R"], do_not_specialize_on_alignment=["real"])
 def _collect(
     queries,
     keys,
     real,
-    logs,  # (N, L G): of all parts
+    logs,  # (N, L G): sums of all parts, or what `_prepare` has made of them
     counts,  # (B, L): tokens that each query has seen
     got,  # (P, N, R): what each column got from the queries of a part, the mean over G
     unit,  # of the logs, in base two
@@ -453,11 +476,13 @@ def _collect(
     M: tl.constexpr,
     T: tl.constexpr,
     STAGES: tl.constexpr,
+    READY: tl.constexpr,
 ):
     """What a tile of the window got from every P-th block of queries; grid (P, N, tiles)."""
     part, stream, tile = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     key, text, seat = _columns(keys, real, stream, tile * T, H, R, D, W, T)
-    total = tl.zeros((T,), tl.float32)
+    mine = logs + stream.to(tl.int64) * G * L
+    total = tl.zeros((M, T), tl.float32)  # added up once: across rows it is slow
     end = tl.cdiv(G * L, M)
     # Who comes earlier does not see the tile, who comes from `whole` on sees all of it.
     first = tl.maximum(tile * T - (R - L), 0) * G // M + part
@@ -466,29 +491,24 @@ def _collect(
         query, row, token, asked = _asked(
             queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
         )
-        fade = _fade(logs, unit, counts, real, stream, row, token, asked, H, L, R, G)
+        if READY:
+            fade = tl.load(mine + row, mask=asked, other=float("inf"))
+        else:
+            fade = _fade(logs, counts, real, stream, row, unit, H, L, R, G)
         logits = tl.dot(query, key.T, input_precision="ieee") * scale
         seen = seat[None, :] <= (R - L + token)[:, None]
-        total += tl.sum(tl.where(seen, tl.exp2(logits - fade[:, None]), 0.0), 0)
+        total += tl.where(seen, tl.exp2(logits - fade[:, None]), 0.0)
     for block in tl.range(first + tl.cdiv(tl.maximum(whole - first, 0), P) * P, end, P,
                           num_stages=STAGES):  # fmt: skip
-        query, row, token, asked = _asked(
+        query, row, _, asked = _asked(
             queries, stream, block, H, L, batch_step, head_step, token_step, G, D, W, M
         )
-        fade = _fade(logs, unit, counts, real, stream, row, token, asked, H, L, R, G)
+        if READY:
+            fade = tl.load(mine + row, mask=asked, other=float("inf"))
+        else:
+            fade = _fade(logs, counts, real, stream, row, unit, H, L, R, G)
         logits = tl.dot(query, key.T, input_precision="ieee") * scale
-        total += tl.sum(tl.exp2(logits - fade[:, None]), 0)
+        total += tl.exp2(logits - fade[:, None])
     to = (part * tl.num_programs(1) + stream).to(tl.int64) * R + seat
     # Padding is seen by itself alone, and weighs nothing.
-    tl.store(got + to, tl.where(text, total / G, 0.0), mask=seat < R)
-
-
-@triton.jit
-def _fade(logs, unit, counts, real, stream, row, token, asked, H, L, R, G: tl.constexpr):
-    """What to take from the logits of queries, so that powers are shares times what was seen."""
-    log = tl.load(logs + stream.to(tl.int64) * G * L + row, mask=asked, other=0.0) * unit
-    batch = (stream // H).to(tl.int64)
-    text = tl.load(real + batch * R + R - L + token, mask=asked, other=0) != 0
-    count = tl.load(counts + batch * L + token, mask=asked & text, other=0).to(tl.float32)
-    some = count > 0
-    return tl.where(some, log - tl.log2(tl.where(some, count, 1.0)), float("inf"))
+    tl.store(got + to, tl.where(text, tl.sum(total, 0) / G, 0.0), mask=seat < R)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..hf.slots import Slots
 
 
-TOKENS, WARPS, WARPS_WIDE = 32, 4, 8  # more warps for more than 64 numbers
+TOKENS, WARPS = 32, 4
 
 
 def sums(
@@ -47,7 +47,7 @@ def sums(
             asked, held, *turns, to, size, K, L, *asked.stride()[:3], *held.stride()[:3],
             G=Q // K, H=D // 2, W=max(16, triton.next_power_of_2(D // 2)), C=C,
             V=triton.next_power_of_2(C), T=TOKENS, S=BLOCK,
-            num_warps=WARPS if D <= 64 else WARPS_WIDE,
+            num_warps=WARPS,
         )  # fmt: skip
     moments = made.sum(1, dtype=torch.float64).view(-1, B, K, D, D)
     return moments.div_(Q // K), squares.sum(1, dtype=torch.float64).view(-1, B, K)
