@@ -146,6 +146,13 @@ def test_a_table_keeps_its_cells_apart():
     assert "`a\\|b 'c' is <*>`" in found
 
 
+def test_what_has_one_line_is_that_line_where_there_is_room():
+    lines = [f"door {n} opened" for n in range(30)] + ["key 17 of /etc/keys lost"]
+    found = digest(lines)
+    assert "1x [1] key 17 of /etc/keys lost (line 31)" in found.text()
+    assert "1x [1] key <*> of <*> lost" in found.fit(tokens=54).text()
+
+
 @pytest.mark.parametrize("given", [{"tokens": 0}, {"lines": -1}])
 def test_a_budget_is_positive(given):
     with pytest.raises(ValueError, match="at least 1"):

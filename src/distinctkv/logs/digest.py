@@ -242,24 +242,30 @@ class DigestRow:
 
     def head(self, cut: int | None = None) -> str:
         """Count, id, level and template."""
-        level = f"{self.level_text.upper()} " if self.level else ""
-        return f"{self.count:,}x [{self.id}] {level}{_cut(self.template or '(empty)', cut)}"
+        return self._head(self.template, cut)
 
-    def details(self, cut: int | None = None) -> list[str]:
-        """Where and when, an example, and values."""
-        seen = f"line {self.first_line:,}"
+    def text(self, cut: int | None = None) -> str:
+        """All of it as lines; what has one line is that line."""
+        where = f"line {self.first_line:,}"
         if self.count > 1:
-            seen = f"lines {self.first_line:,} to {self.last_line:,}"
+            where = f"lines {self.first_line:,} to {self.last_line:,}"
         if time := _span(self.first_time, self.last_time):
-            seen += f", {time}"
-        lines = [seen]
+            where += f", {time}"
+        if self.count == 1 and not self.values:
+            first, details = f"{self._head(self.example, cut)} ({where})", []
+        else:
+            first, details = self.head(cut), [where]
         if self.exceptions:
-            lines.append(f"with {self.exceptions}")
+            details.append(f"with {self.exceptions}")
         if self.values:
-            lines += [f"<{n}> {text}" for n, text in enumerate(self.values, 1)]
-        elif self.example.split() != self.template.split():
-            lines.append(f"e.g. {_cut(self.example, cut)}")
-        return [f"    {line}" for line in lines]
+            details += [f"<{n}> {text}" for n, text in enumerate(self.values, 1)]
+        elif self.count > 1 and self.example.split() != self.template.split():
+            details.append(f"e.g. {_cut(self.example, cut)}")
+        return "\n    ".join([first, *details])
+
+    def _head(self, text: str, cut: int | None) -> str:
+        level = f"{self.level_text.upper()} " if self.level else ""
+        return f"{self.count:,}x [{self.id}] {level}{_cut(text or '(empty)', cut)}"
 
 
 @dataclass(frozen=True)
@@ -324,11 +330,13 @@ class Digest:
         n_tokens, n_lines = _size(none.text())
         detailed, brief = set[int](), set[int]()
         order = self._order()
-        for shown, render in ((brief, _brief), (detailed, _details)):
-            for row in order:
-                more_tokens, more_lines = _size(render(row))
-                fits = n_tokens + more_tokens <= tokens and n_lines + more_lines <= lines
-                if fits and (shown is brief or row.id in brief):
+        for shown in (brief, detailed):
+            for row in order if shown is brief else [row for row in order if row.id in brief]:
+                more_tokens, more_lines = _size(row.head(CUT))
+                if shown is detailed:  # instead of the row in brief
+                    all_tokens, all_lines = _size(row.text(CUT))
+                    more_tokens, more_lines = all_tokens - more_tokens, all_lines - more_lines
+                if n_tokens + more_tokens <= tokens and n_lines + more_lines <= lines:
                     shown.add(row.id)
                     n_tokens, n_lines = n_tokens + more_tokens, n_lines + more_lines
         return replace(none, detailed=frozenset(detailed), brief=frozenset(brief - detailed))
@@ -337,10 +345,10 @@ class Digest:
         """As plain text."""
         parts = [self._title()]
         for row in self.rows:
-            if row.id in self.detailed | self.brief:
-                parts.append(row.head(self.cut))
             if row.id in self.detailed:
-                parts += row.details(self.cut)
+                parts.append(row.text(self.cut))
+            elif row.id in self.brief:
+                parts.append(row.head(self.cut))
         return "\n".join([*parts, *self._rest()])
 
     def markdown(self) -> str:
@@ -441,8 +449,7 @@ def digest(
     900x [0] door <*> opened
         lines 1 to 900
         e.g. door 0 opened
-    1x [1] error: key lost
-        line 901
+    1x [1] error: key lost (line 901)
     """
     for name, budget in (("tokens", tokens), ("lines", lines)):
         if budget is not None and budget < 1:
@@ -473,14 +480,6 @@ def spooled(parts: Iterable[bytes]) -> Iterator[str]:
 def _size(text: str) -> tuple[int, int]:
     """Tokens and lines."""
     return estimate_tokens(text), text.count("\n") + 1
-
-
-def _brief(row: DigestRow) -> str:
-    return row.head(CUT)
-
-
-def _details(row: DigestRow) -> str:
-    return "\n".join(row.details(CUT))
 
 
 def _cut(text: str, size: int | None) -> str:
