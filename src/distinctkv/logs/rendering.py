@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 
-from .tokenizer import WILD, Key
+from .tokenizer import WILD, Key, is_word
 
 REST = "\ufdd8"  # the last token of a key that any further tokens may replace
 # A private character between the common prefix and the common suffix of separators that differ.
@@ -62,6 +62,18 @@ class Rendering(NamedTuple):
         literals = tuple(map(_common_literal, self.literals, other.literals))
         return Rendering(literals, tuple(map(_common_separator, self.separators, other.separators)))
 
+    def joined(self, own: Key) -> Rendering:
+        """This rendering with one literal for each of the `runs` of its key."""
+        spans = runs(own)
+        literals = []
+        for start, stop in spans:
+            rest = zip(
+                self.separators[start + 1 : stop], self.literals[start + 1 : stop], strict=True
+            )
+            literals.append(reduce(_append, chain.from_iterable(rest), self.literals[start]))
+        separators = (*(self.separators[start] for start, _ in spans), self.separators[-1])
+        return Rendering(tuple(literals), separators)
+
     def text(self) -> str:
         """The text of the template.
 
@@ -99,12 +111,44 @@ def common(renderings: Sequence[tuple[Key, Rendering]]) -> Rendering:
     'a <*>b'
     """
     keys = [key for key, _ in renderings]
+    if len({len(key) for key in keys}) > 1:  # they may differ in adjacent values only
+        renderings = [(joined(key), one.joined(key)) for key, one in renderings]
+        keys = [key for key, _ in renderings]
     if len({len(key) for key in keys}) == 1:
         pattern = tuple([one[0] if len({*one}) == 1 else WILD for one in zip(*keys, strict=True)])
         return reduce(Rendering.merge, (one.under(key, pattern) for key, one in renderings))
     n_first = n_equal(keys)
     n_last = min(n_equal([key[::-1] for key in keys]), min(map(len, keys)) - n_first)
     return reduce(Rendering.merge, (_ends(one, n_first, n_last) for _, one in renderings))
+
+
+def runs(key: Key) -> list[tuple[int, int]]:
+    """Tokens of a key, from and to: values with only marks between them are together.
+
+    >>> runs(("install", "<*>", ":", "<*>", "now"))
+    [(0, 1), (1, 4), (4, 5)]
+    """
+    found: list[tuple[int, int]] = []
+    value = -1  # the run of the last value, if only marks came since then
+    for place, token in enumerate(key):
+        if token == WILD and value >= 0:
+            found[value:] = [(found[value][0], place + 1)]
+            continue
+        if token == WILD:
+            value = len(found)
+        elif token == REST or is_word(token):
+            value = -1
+        found.append((place, place + 1))
+    return found
+
+
+def joined(key: Key) -> Key:
+    """The key with one wildcard for each of its `runs`.
+
+    >>> joined(("install", "<*>", ":", "<*>")), joined(("<*>", "is", "<*>"))
+    (('install', '<*>'), ('<*>', 'is', '<*>'))
+    """
+    return tuple([key[start] for start, _ in runs(key)]) if key.count(WILD) > 1 else key
 
 
 def _ends(one: Rendering, n_first: int, n_last: int) -> Rendering:
@@ -159,6 +203,21 @@ def _common_literal(ours: str, theirs: str) -> str:
     first, last = n_equal((head, other)), n_equal((tail[::-1], end[::-1]))
     texts = "".join(head[:first]), "".join(tail[len(tail) - last :]), str(min(length, size))
     return GAP.join(texts)
+
+
+def _append(literal: str, more: str) -> str:
+    """A literal with a separator or another literal behind it.
+
+    >>> _append("a b", "c"), _show(_append(_common_literal("a b", "a c"), ":d"))
+    ('a bc', 'a <*>:d')
+    """
+    if GAP not in literal + more:
+        return literal + more
+    head, tail, length = _parts(literal)
+    other, end, size = _parts(more + GAP + "0" if more.count(GAP) == 1 else more)
+    first = head if GAP in literal else head + other
+    last = end if GAP in more else tail + end
+    return GAP.join(("".join(first), "".join(last), str(length + size)))
 
 
 def _parts(literal: str) -> tuple[Key, Key, int]:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .patterns import Evidence, KeyTree, novelty
-from .rendering import Rendering, common
+from .rendering import Rendering, common, joined
 from .tokenizer import Key, Line
 
 MAX_VARIANTS = 64  # that a pattern covers; then they collapse into it, and new keys open none
@@ -198,6 +198,7 @@ class Templates:
         self._by_id: dict[int, Template] = {}
         self._n_templates = 0
         self._lengths: dict[int, dict[Key, None]] = {}  # by number of tokens the keys
+        self._joined: dict[Key, dict[Key, None]] = {}  # by `joined` the keys that differ from it
 
     def __len__(self) -> int:
         """Number of templates."""
@@ -308,7 +309,11 @@ class Templates:
         covering = [self.variants[other] for other in self._tree.covering(key)]
         covered = [self.variants[other] for other in self._tree.covered(key)]
         self._hold(variant)
-        templates = {one.template.id: one.template for one in (*covering, *covered) if one.template}
+        templates = {
+            one.template.id: one.template
+            for one in (*covering, *covered, *self._same_joined(key))
+            if one.template
+        }
         if templates:
             template, *others = (templates[number] for number in sorted(templates))
             for other in others:
@@ -328,8 +333,16 @@ class Templates:
             one.learn(key, variant.rendering)
         return covering
 
+    def _same_joined(self, key: Key) -> list[Variant]:
+        """The variants that are this one if adjacent values are one."""
+        whole = joined(key)
+        keys = self._joined.get(key, ()) if whole == key else (whole,)
+        return [self.variants[other] for other in keys if other in self.variants]
+
     def _hold(self, variant: Variant) -> None:
         key = variant.key
+        if (whole := joined(key)) != key:
+            self._joined.setdefault(whole, {})[key] = None
         self.variants[key] = variant
         self._tree.add(key)
         self.words.update(key)
@@ -365,6 +378,8 @@ class Templates:
         variant.template.remove(variant)
         self._tree.remove(key)
         self._evidence.remove(key)
+        if (whole := joined(key)) != key:
+            del self._joined[whole][key]
         for token in key:
             self.words[token] -= 1
             if not self.words[token]:
