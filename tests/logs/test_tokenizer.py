@@ -182,3 +182,15 @@ def test_ids_have_one_masked_text(name):
 )
 def test_words_of_hex_letters_are_no_ids(word):
     assert mask(f"open {word} now") != mask("open 7 now")
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("=== 3 passed ===", "========== 41 passed =========="),
+        ("      |     ^~~", "      |                 ^~~~~~~~"),
+        (" src/a.py  |  12 +++---", " src/bcd.py | 3 +-"),
+    ],
+)
+def test_how_long_a_line_is_drawn_is_not_compared(one, two):
+    assert tokenize(mask(one)).key == tokenize(mask(two)).key

@@ -259,6 +259,8 @@ def scanner(kinds: Mapping[str, str] = SCANNED) -> re.Pattern[str]:
 
 _scan = scanner()
 _NEVER_PLAIN = _UNITS | _NOTHING
+_DRAWN = frozenset(("", *"|^~+-=*#>"))  # what lines and arrows are made of: blanks before are room
+_repeated = re.compile(r"([^\w\s])\1+")
 _SKIPPED = frozenset("#.,")  # marks that are not compared
 _DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
 _named = re.compile(r"[A-Za-z_-]{2,}\d$")
@@ -325,9 +327,17 @@ def tokenize(masked: str) -> Line:
             before, last = last, text
         if kind in ("word", "sign", "mark", "blanks"):
             # Indentation and columns: a run of blanks before a word is compared, one blank is not.
-            if text in _SKIPPED or (kind == "blanks" and (len(text) == 1 or end == len(masked))):
+            if text in _SKIPPED or (
+                kind == "blanks" and (len(text) == 1 or masked[end : end + 1] in _DRAWN)
+            ):
                 continue
             token, literal = text, text.lstrip(MESSAGE_WORD)
+            if kind != "blanks" and not is_word(text):  # a mark that is repeated is one mark
+                token = _repeated.sub(r"\1", text)
+                if len(token) == 1 and tokens and tokens[-1] == token and spans[-1][1] == start:
+                    literals[-1] += literal
+                    spans[-1] = spans[-1][0], end
+                    continue
         else:
             token, literal = WILD, _literal(kind, text)
             if tokens and (tokens[-1].isspace() or (tokens[-1] in "<>" and spans[-1][1] == start)):
