@@ -57,7 +57,7 @@ def letters(rng: np.random.Generator, n: int) -> str:
     """Random small letters.
 
     >>> letters(np.random.default_rng(0), 6)
-    'wqnhhb'
+    'wqnhib'
     """
     return "".join(chr(97 + c) for c in rng.integers(0, 26, n))
 
