@@ -15,7 +15,7 @@ import torch
 
 from ...data import DataDamaged
 from . import collect, corpus
-from .tasks import PAIRED, TASKS, TRAIN, TUNE, Setting, brief, run, toy_setting
+from .tasks import NEEDLES, PAIRED, TASKS, TRAIN, TUNE, Setting, brief, run, toy_setting
 from .train import group
 
 
@@ -36,6 +36,7 @@ def main(argv: list[str] | None = None) -> None:
     tasks.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     tasks.add_argument("--steps", type=int, default=TRAIN.steps, help="of a training")
     tasks.add_argument("--tune-steps", type=int, default=TUNE.steps)
+    tasks.add_argument("--needle-steps", type=int, default=NEEDLES.steps)
     tasks.add_argument("--segments", type=int, help="measure only so many of each text")
     tasks.add_argument("--texts", type=int, default=8, help="with needles, of each kind")
     show = commands.add_parser("show", help="one line for each result in a folder")
@@ -95,6 +96,7 @@ def _run(given: argparse.Namespace, ranks: tuple[int, int], started: float) -> N
         setting = Setting(
             corpus.Corpus.load(Path(given.corpus)).first(given.segments), given.folder,
             train=replace(TRAIN, steps=given.steps), tune=replace(TUNE, steps=given.tune_steps),
+            needles=replace(NEEDLES, steps=given.needle_steps),
             texts=given.texts, compiled=device == "cuda",
             pairs=given.pairs and partial(corpus.Corpus.load, given.pairs),
         )  # fmt: skip
