@@ -36,7 +36,13 @@ HEADINGS = {
     "attention's lead over Mamba-2 that is kept; bytes counted at 16 bits a number, and held",
     "tuned": "The same after 150 more steps of training with that read, in parts of the lead "
     "before them",
-    "needles": "Planted strings found at the end of a text, by its length; trained on 4,096 bytes",
+    "controls": "Rules that evict by attention, on the same weights, beside the cache and a window",
+    "needles": "Planted strings found at the end of a text, by its length",
+    "depths": "One planted string, by where it stands in the text",
+    "pairs": "The same models of tokens that are pairs of pairs of bytes: bits per byte",
+    "pair reads": "The trained full attention of these tokens under other reads, in parts of its "
+    "lead over Mamba-2",
+    "rates": "Bits per byte after half the steps, by the learning rate",
     "growth": "Slots of a head after so many tokens, and the power of the tokens with which they "
     "grow over the last three doublings",
     "decode": "One decoded token of 64 sequences: both attention layers, without projections",
@@ -58,6 +64,13 @@ PARTS = {
     "rare 8-grams": "rare 8-gram",
     "rare, far": "rare 8-gram far",
 }
+PAIR_SLICES = {
+    "bits per byte": "all",
+    "repeated 4-grams, far": "4-gram far",
+    "rare 4-grams": "rare 4-gram",
+    "rare 4-grams, far": "rare 4-gram far",
+}
+PAIR_PARTS = {"overall": "all", "rare 4-grams": "rare 4-gram", "rare, far": "rare 4-gram far"}
 GROWN = ("10 %", "20 %", "40 %")  # what the taus of task growth keep of 4,096 tokens
 PARTS_SHOWN = {"overall": "all", "rare 8-grams": "rare"}
 LABELS = {
@@ -148,8 +161,13 @@ def in_folder(folder: Path) -> list[Any]:
 
 
 def collect(folder: Path, file: Path) -> None:
-    """Write the results in a folder as one file, a line each, numbers to six digits."""
-    lines = [json.dumps(rounded(one), separators=(",", ":")) for one in in_folder(folder)]
+    """Write the results in a folder into one file, a line each, numbers to six digits.
+
+    What the file has already stays, unless it is in the folder, too.
+    """
+    before = json.loads(file.read_text("utf-8")) if file.exists() else []
+    kept = {(one["task"], one["seed"]): one for one in [*before, *in_folder(folder)]}
+    lines = [json.dumps(rounded(kept[key]), separators=(",", ":")) for key in sorted(kept)]
     snapshot.replace(file, ("[\n" + ",\n".join(lines) + "\n]\n").encode())
 
 
@@ -172,8 +190,8 @@ def rounded(part: Any) -> Any:  # noqa: ANN401  (JSON)
 def rows_of(found: Found) -> list[Row]:
     """All tables of the trained models."""
     tables = (
-        *(model_rows, read_rows, tuned_rows, needle_rows, growth_rows),
-        *(decode_rows, prefill_rows),
+        *(model_rows, read_rows, control_rows, tuned_rows, needle_rows, depth_rows, growth_rows),
+        *(decode_rows, prefill_rows, pair_rows, pair_read_rows, rate_rows),
     )
     return [row for table in tables for row in table(found)]
 
@@ -204,16 +222,29 @@ def said(n: int) -> str:
     return f"{n} seed{'s' * (n != 1)}"
 
 
-def model_rows(found: Found, table: str = "models") -> list[Row]:
+def model_rows(found: Found) -> list[Row]:
     """Bits per byte of each trained model."""
+    return trained_rows(found, LABELS, SLICES, "models")
+
+
+def pair_rows(found: Found) -> list[Row]:
+    """The same of models of tokens that are pairs of bytes."""
+    labels = {f"{name}-bpe": LABELS[name] for name in ("mamba2", "window", "full")}
+    return trained_rows(found, labels, PAIR_SLICES, "pairs")
+
+
+def trained_rows(
+    found: Found, labels: Mapping[str, str], slices: Mapping[str, str], table: str
+) -> list[Row]:
+    """Bits per byte of models, of all text and of these slices."""
     rows = []
-    for name, label in LABELS.items():
+    for name, label in labels.items():
         if runs := found.get(name):
             numbers = [
                 {
                     **{
                         shown: one["bits"][part]
-                        for shown, part in SLICES.items()
+                        for shown, part in slices.items()
                         if part in one["bits"]
                     },
                     "foreign text": one["foreign"]["all"],
@@ -228,35 +259,55 @@ def model_rows(found: Found, table: str = "models") -> list[Row]:
 
 
 def lead_kept(
-    bits: Mapping[str, float], top: Mapping[str, float], gap: Mapping[str, float]
+    bits: Mapping[str, float],
+    top: Mapping[str, float],
+    gap: Mapping[str, float],
+    parts: Mapping[str, str] = PARTS,
 ) -> dict[str, float]:
     """The part of a lead ``gap`` that is left where ``bits`` are more than ``top``, by slice."""
     return {
         shown: 1 - (bits[part] - top[part]) / gap[part]
-        for shown, part in PARTS.items()
+        for shown, part in parts.items()
         if part in gap and gap[part] > 0
     }
 
 
-def gaps(found: Found, seed: int) -> dict[str, float] | None:
-    """What full attention has over Mamba-2 of the same seed, in bits."""
-    low, reads = found.get("mamba2", {}).get(seed), found.get("reads", {}).get(seed)
+def gaps(found: Found, seed: int, task: str = "reads", end: str = "") -> dict[str, float] | None:
+    """What the full attention that a task has read has over Mamba-2 of the same seed, in bits."""
+    low, reads = (found.get(f"{name}{end}", {}).get(seed) for name in ("mamba2", task))
     if low is None or reads is None:
         return None
     top = reads["rows"][0]["bits"]
-    return {part: low["bits"][part] - top[part] for part in PARTS.values() if part in top}
+    return {part: low["bits"][part] - top[part] for part in top if part in low["bits"]}
 
 
-def read_rows(found: Found, table: str = "reads") -> list[Row]:
+def read_rows(found: Found) -> list[Row]:
     """Every read of the full checkpoints: bytes, and the part of the lead that is kept."""
+    return rows_of_reads(found, "reads", "reads")
+
+
+def control_rows(found: Found) -> list[Row]:
+    """The same with rules that evict by attention."""
+    return rows_of_reads(found, "controls", "controls")
+
+
+def pair_read_rows(found: Found) -> list[Row]:
+    """The same of tokens that are pairs of bytes."""
+    return rows_of_reads(found, "controls", "pair reads", "-bpe", PAIR_PARTS)
+
+
+def rows_of_reads(
+    found: Found, task: str, table: str, end: str = "", parts: Mapping[str, str] = PARTS
+) -> list[Row]:
+    """What a task says of reads of one checkpoint for each seed."""
     numbers: dict[str, list[dict[str, float]]] = {}
-    for seed, one in found.get("reads", {}).items():
-        gap = gaps(found, seed)
+    for seed, one in found.get(f"{task}{end}", {}).items():
+        gap = gaps(found, seed, task, end)
         if gap is None:
             continue
         top = one["rows"][0]["bits"]
         for row in one["rows"]:
-            numbers.setdefault(row["read"], []).append(read_measures(row, top, gap))
+            numbers.setdefault(row["read"], []).append(read_measures(row, top, gap, parts))
     return [
         Row(slug(name), name, over_seeds(each), said(len(each)), role_of(name), table=table)
         for name, each in numbers.items()
@@ -264,11 +315,14 @@ def read_rows(found: Found, table: str = "reads") -> list[Row]:
 
 
 def read_measures(
-    row: Mapping[str, Any], top: Mapping[str, float], gap: Mapping[str, float]
+    row: Mapping[str, Any],
+    top: Mapping[str, float],
+    gap: Mapping[str, float],
+    parts: Mapping[str, str] = PARTS,
 ) -> dict[str, float]:
     """What the tables show of a read: parts of full attention's bytes, and of its lead."""
     size = {"bytes": row["kept"], **held(row)}
-    return {**size, **lead_kept(row["bits"], top, gap), "bits per byte": row["bits"]["all"]}
+    return {**size, **lead_kept(row["bits"], top, gap, parts), "bits per byte": row["bits"]["all"]}
 
 
 def held(row: Mapping[str, Any]) -> dict[str, float]:
@@ -333,23 +387,61 @@ def tuned_rows(found: Found) -> list[Row]:
 
 
 def needle_rows(found: Found) -> list[Row]:
-    """Answers found, by task and length."""
+    """Answers found, by kind of task and length."""
+    return asked_rows(
+        found, "needles", lambda row: (row["task"], row["read"], f"{row['length'] // 1024}k")
+    )
+
+
+def depth_rows(found: Found) -> list[Row]:
+    """Single answers found, by length and depth."""
+
+    def place(row: Mapping[str, Any]) -> tuple[str, str, str]:
+        deep = f"{row['depth']:.0%}" if row["task"] == "single" else ""
+        return f"{row['length'] // 1024}k", row["read"], deep
+
+    return asked_rows(found, "depths", place)
+
+
+def asked_rows(
+    found: Found, table: str, place: Callable[[Mapping[str, Any]], tuple[str, str, str]]
+) -> list[Row]:
+    """The part of answers found; ``place`` says first word, read and column of a cell, or none."""
     numbers: dict[tuple[str, str], dict[int, dict[str, list[float]]]] = {}
+    steps = 0
     for seed, one in found.get("needles", {}).items():
+        steps = one.get("schedule", {"steps": 0})["steps"]
         for row in one["needles"]:
-            name = f"{row['length'] // 1024}k"
-            columns = numbers.setdefault((row["task"], row["read"]), {}).setdefault(seed, {})
-            columns.setdefault(name, []).append(row["found"])
+            first, read, column = place(row)
+            if column:
+                columns = numbers.setdefault((first, read), {}).setdefault(seed, {})
+                columns.setdefault(column, []).append(row["found"])
     return [
         Row(
-            slug(f"{task} {read}"),
-            f"{task}: {read}",
+            slug(f"{first} {read}"),
+            f"{first}: {read}",
             over_seeds([{n: sum(v) / len(v) for n, v in one.items()} for one in each.values()]),
-            said(len(each)),
+            f"trained for {steps} steps to answer, {said(len(each))}",
             role_of(read),
-            table="needles",
+            table=table,
         )
-        for (task, read), each in numbers.items()
+        for (first, read), each in numbers.items()
+    ]
+
+
+def rate_rows(found: Found) -> list[Row]:
+    """Bits per byte at each rate, of each model."""
+    runs = {name: one for name, one in found.items() if name.startswith("rate+")}
+    return [
+        Row(
+            slug(name),
+            LABELS[name.partition("+")[2]],
+            over_seeds([{row["read"]: row["bits"]["all"] for row in one["rows"]} for one in each]),
+            f"{each[0]['schedule']['steps']} steps, {said(len(each))}",
+            "added",
+            table="rates",
+        )
+        for name, each in ((name, list(one.values())) for name, one in runs.items())
     ]
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from traceback import format_exc
@@ -14,7 +15,7 @@ import torch
 
 from ...data import DataDamaged
 from . import collect, corpus
-from .tasks import TASKS, TRAIN, TUNE, Setting, brief, run, toy_setting
+from .tasks import NEEDLES, PAIRED, TASKS, TRAIN, TUNE, Setting, brief, run, toy_setting
 from .train import group
 
 
@@ -25,14 +26,17 @@ def main(argv: list[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     prepare = commands.add_parser("prepare", help="write the corpus as one file")
     prepare.add_argument("path", type=Path)
+    prepare.add_argument("--pairs", action="store_true", help="of tokens that are pairs of bytes")
     tasks = commands.add_parser("run", help="run tasks, in this order")
     tasks.add_argument("corpus", help="the file that prepare has written, or toy")
     tasks.add_argument("folder", type=Path, help="of results and weights")
     known = ", ".join(TASKS)
     tasks.add_argument("tasks", nargs="+", type=task_and_seed, help=f"TASK/SEED, of {known}")
+    tasks.add_argument("--pairs", type=Path, help="the file that prepare --pairs has written")
     tasks.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     tasks.add_argument("--steps", type=int, default=TRAIN.steps, help="of a training")
     tasks.add_argument("--tune-steps", type=int, default=TUNE.steps)
+    tasks.add_argument("--needle-steps", type=int, default=NEEDLES.steps)
     tasks.add_argument("--segments", type=int, help="measure only so many of each text")
     tasks.add_argument("--texts", type=int, default=8, help="with needles, of each kind")
     show = commands.add_parser("show", help="one line for each result in a folder")
@@ -43,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
     given = parser.parse_args(argv)
     if given.command == "prepare":
         try:
-            corpus.read_novels().save(given.path)
+            (corpus.read_pairs() if given.pairs else corpus.read_novels()).save(given.path)
         except (FileNotFoundError, DataDamaged) as error:
             parser.error(str(error))
     elif given.command == "collect":
@@ -63,7 +67,7 @@ def task_and_seed(text: str) -> tuple[str, int]:
     ('tune+cache', 2)
     """
     name, _, seed = text.rpartition("/")
-    if name.partition("+")[0] not in TASKS or not seed.isdecimal():
+    if name.removesuffix(PAIRED).partition("+")[0] not in TASKS or not seed.isdecimal():
         raise argparse.ArgumentTypeError(
             f"{text!r} is no TASK/SEED, as full/0; the tasks are {', '.join(TASKS)}"
         )
@@ -92,7 +96,9 @@ def _run(given: argparse.Namespace, ranks: tuple[int, int], started: float) -> N
         setting = Setting(
             corpus.Corpus.load(Path(given.corpus)).first(given.segments), given.folder,
             train=replace(TRAIN, steps=given.steps), tune=replace(TUNE, steps=given.tune_steps),
+            needles=replace(NEEDLES, steps=given.needle_steps),
             texts=given.texts, compiled=device == "cuda",
+            pairs=given.pairs and partial(corpus.Corpus.load, given.pairs),
         )  # fmt: skip
     setting = replace(setting, device=device, ranks=ranks, say=say, stop=stop)
     loaded = setting.corpus

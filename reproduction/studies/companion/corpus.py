@@ -1,14 +1,16 @@
-"""Novels as bytes: training text, held-out segments, and which of their bytes repeat an n-gram."""
+"""Novels as bytes or pairs of them: text to train on, held-out segments, and what repeats there."""
 
-# N segments, L bytes predicted in each
+# N segments, L tokens predicted in each, which are bytes unless said otherwise
 
 from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +30,13 @@ HELD_OUT = (  # books that are never trained on; of their authors other books ma
     "Trollope_Warden",
 )
 LENGTH, SEGMENTS, FOREIGN_SEGMENTS = 4096, 128, 32
-N_GRAMS = (8, 16)
-FAR = 512  # bytes since an n-gram was last met, from which on it is far
+N_GRAMS = (8, 16)  # of bytes
+PAIRED_GRAMS = (4, 8)  # of tokens
+VOCABULARY, TOY_VOCABULARY = 2048, 400  # tokens that are pairs of pairs of bytes
+FAR = 512  # tokens since an n-gram was last met, from which on it is far
 PIECE = 1 << 22  # n-grams of the training text that are looked up at once
 
-Bytes = NDArray[np.uint8]
+Bytes = NDArray[Any]  # of 8 bits, or of 16 where tokens are pairs
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,12 @@ class Corpus:
     books: Bytes
     segments: Mapping[str, Bytes]  # "held out" and "foreign"
     slices: Mapping[str, Mapping[str, NDArray[np.bool_]]]  # of each, masks (N, L) by name
+    lengths: NDArray[np.int64]  # bytes of each token of the vocabulary
+
+    @property
+    def vocabulary(self) -> int:
+        """Tokens there are."""
+        return len(self.lengths)
 
     def first(self, n: int | None) -> Corpus:
         """The same with the first ``n`` segments of each text alone; all if it is None."""
@@ -51,17 +61,20 @@ class Corpus:
             name: {part: mask[:n] for part, mask in masks.items()}
             for name, masks in self.slices.items()
         }
-        return Corpus(self.train, self.books, segments, slices)
+        return Corpus(self.train, self.books, segments, slices, self.lengths)
 
     def save(self, path: Path) -> None:
-        """Write one compressed file."""
-        arrays = {"train": self.train, "books": self.books}
+        """Write one compressed file, which `numpy.load` reads, too."""
+        arrays = {"train": self.train, "books": self.books, "lengths": self.lengths}
         for name, rows in self.segments.items():
             arrays[f"segments/{name}"] = rows
             for part, mask in self.slices[name].items():
                 arrays[f"slices/{name}/{part}"] = np.packbits(mask)
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_LZMA) as file:
+            for name, array in arrays.items():
+                with file.open(f"{name}.npy", "w", force_zip64=True) as place:
+                    np.lib.format.write_array(place, np.asarray(array))
         snapshot.replace(path, buffer.getvalue())
 
     @classmethod
@@ -79,11 +92,22 @@ class Corpus:
                 n, width = segments[whole].shape
                 bits = np.unpackbits(packed, count=n * (width - 1))
                 slices[whole][part] = bits.astype(bool).reshape(n, width - 1)
-        return cls(arrays["train"], arrays["books"], segments, slices)
+        return cls(arrays["train"], arrays["books"], segments, slices, arrays["lengths"])
 
 
 def read_novels() -> Corpus:
     """The corpus of the study, from the files below ``$DISTINCTKV_DATA``."""
+    train, held_out, foreign = read_texts()
+    return make_corpus(*(_joined(text) for text in (train, held_out, [foreign])))
+
+
+def read_pairs(vocabulary: int = VOCABULARY) -> Corpus:
+    """The same with tokens that are pairs of pairs of bytes, found in the training text."""
+    return paired(*read_texts(), vocabulary)
+
+
+def read_texts() -> tuple[list[bytes], list[bytes], bytes]:
+    """Books to train on, held-out books, and the foreign text."""
     novels, foreign = _find(NOVELS), _find(FOREIGN)
     train: list[bytes] = []
     held_out: list[bytes] = []
@@ -92,8 +116,7 @@ def read_novels() -> Corpus:
             (held_out if name.startswith(HELD_OUT) else train).append(text)
     if len(held_out) != len(HELD_OUT):
         raise DataDamaged(f"{novels} has {len(held_out)} of the {len(HELD_OUT)} books to hold out")
-    other = np.frombuffer(foreign.read_bytes(), np.uint8)
-    return make_corpus(_joined(train), _joined(held_out), other)
+    return train, held_out, foreign.read_bytes()
 
 
 def _find(name: str) -> Path:
@@ -127,14 +150,56 @@ def make_corpus(
     length: int = LENGTH,
     n_segments: int = SEGMENTS,
     n_foreign: int = FOREIGN_SEGMENTS,
+    sizes: Sequence[int] = N_GRAMS,
+    lengths: NDArray[np.int64] | None = None,
 ) -> Corpus:
-    """Segments spread evenly over the held-out text, and the slices of their bytes."""
+    """Segments spread evenly over the held-out text, and the slices of their tokens."""
     segments = {
         "held out": spread(books, length, n_segments),
         "foreign": spread(foreign, length, n_foreign),
     }
-    slices = {name: slices_of(rows, train) for name, rows in segments.items()}
-    return Corpus(train, books, segments, slices)
+    slices = {name: slices_of(rows, train, sizes) for name, rows in segments.items()}
+    if lengths is None:
+        lengths = np.ones(256, np.int64)
+    return Corpus(train, books, segments, slices, lengths)
+
+
+def paired(
+    train: list[bytes],
+    held_out: list[bytes],
+    foreign: bytes,
+    vocabulary: int,
+    *,
+    length: int = LENGTH,
+    n_segments: int = SEGMENTS,
+    n_foreign: int = FOREIGN_SEGMENTS,
+) -> Corpus:
+    """A corpus of tokens: the commonest pairs of bytes and tokens, of the training text."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    pairs = Tokenizer(models.BPE())
+    pairs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    pairs.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary, initial_alphabet=alphabet, show_progress=False
+    )
+    pairs.train_from_iterator((_words(text) for text in train), trainer)
+
+    def tokens(texts: list[bytes]) -> Bytes:
+        parts = [pairs.encode(_words(text)).ids for text in texts]
+        return np.concatenate([np.array(part, np.int16) for part in parts])
+
+    # A character of a token in this alphabet stands for a byte.
+    said = [pairs.id_to_token(i) for i in range(pairs.get_vocab_size())]
+    return make_corpus(
+        tokens(train), tokens(held_out), tokens([foreign]), length=length, n_segments=n_segments,
+        n_foreign=n_foreign, sizes=PAIRED_GRAMS, lengths=np.array([len(one or "") for one in said]),
+    )  # fmt: skip
+
+
+def _words(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
 
 
 def spread(text: Bytes, length: int, n: int) -> Bytes:
@@ -151,13 +216,15 @@ def spread(text: Bytes, length: int, n: int) -> Bytes:
     return rows
 
 
-def slices_of(segments: Bytes, train: Bytes) -> dict[str, NDArray[np.bool_]]:
-    """Masks (N, L) of the predicted bytes that end an n-gram met before in the same segment.
+def slices_of(
+    segments: Bytes, train: Bytes, sizes: Sequence[int] = N_GRAMS
+) -> dict[str, NDArray[np.bool_]]:
+    """Masks (N, L) of the predicted tokens that end an n-gram met before in the same segment.
 
     The gap is the distance to where it was last met. Rare n-grams never occur in the training text.
     """
     found: dict[str, NDArray[np.bool_]] = {}
-    for n in N_GRAMS:
+    for n in sizes:
         grams = n_grams(segments, n)
         gap = np.zeros(segments.shape, np.int64)
         gap[:, n - 1 :] = gaps(grams)
@@ -170,22 +237,23 @@ def slices_of(segments: Bytes, train: Bytes) -> dict[str, NDArray[np.bool_]]:
         found[f"{n}-gram far"] = hit & (gap >= FAR)
         found[f"rare {n}-gram"] = hit & ~known
         found[f"rare {n}-gram far"] = hit & ~known & (gap >= FAR)
-    found["no 8-gram"] = ~found["8-gram"]
+    found[f"no {sizes[0]}-gram"] = ~found[f"{sizes[0]}-gram"]
     return found
 
 
 def n_grams(text: Bytes, n: int) -> NDArray[np.uint64]:
-    """A number for the n-gram that ends at each byte from the n-th on; equal for equal n-grams.
+    """A number for the n-gram that ends at each token from the n-th on; equal for equal n-grams.
 
-    Exact for up to 8 bytes. Longer ones are mixed from words of 8 bytes and may collide, with a
+    Exact for up to 64 bits. Longer ones are mixed from words of 64 bits and may collide, with a
     chance of 2^-64 a pair.
     """
+    each, wide = 8 // text.itemsize, np.uint64(8 * text.itemsize)  # tokens of a word, their bits
     size = text.shape[-1] - n + 1
     whole = np.zeros((*text.shape[:-1], max(0, size)), np.uint64)
-    for begin in range(0, n, 8):
+    for begin in range(0, n, each):
         word = np.zeros_like(whole)
-        for place in range(begin, min(begin + 8, n)):
-            word = (word << np.uint64(8)) | text[..., place : place + size]
+        for place in range(begin, min(begin + each, n)):
+            word = (word << wide) | text[..., place : place + size].astype(np.uint64)
         mixed = whole * np.uint64(0x9E3779B97F4A7C15)
         whole = word if begin == 0 else (mixed ^ (mixed >> np.uint64(29))) + word
     return whole
@@ -220,7 +288,7 @@ def _occur(grams: NDArray[np.uint64], train: Bytes, n: int) -> NDArray[np.bool_]
     return known[np.searchsorted(asked, grams)]
 
 
-def toy(seed: int = 0, length: int = 128) -> Corpus:
+def toy(seed: int = 0, length: int = 128, *, pairs: bool = False) -> Corpus:
     """A small corpus of drawn words, in which each paragraph uses a few of them again and again."""
     rng = np.random.default_rng(seed)
 
@@ -231,4 +299,9 @@ def toy(seed: int = 0, length: int = 128) -> Corpus:
         return spaced[np.concatenate(drawn)].ravel()
 
     parts = text(60), text(12), text(8)
-    return make_corpus(*parts, length=length, n_segments=8, n_foreign=4)
+    if not pairs:
+        return make_corpus(*parts, length=length, n_segments=8, n_foreign=4)
+    train, books, foreign = (part.tobytes() for part in parts)
+    return paired(
+        [train], [books], foreign, TOY_VOCABULARY, length=length, n_segments=8, n_foreign=4
+    )

@@ -1,4 +1,4 @@
-"""What a trained model is measured by: bits, recall of planted strings, slots, time and memory."""
+"""What a trained model is measured by: bits, slots, time and memory."""
 
 # N segments, B sequences, L tokens, H heads, S slots, D head size, T places of a sequence
 
@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -29,10 +28,11 @@ from distinctkv.nn.functional import SlotState, allocate, step, write
 from distinctkv.nn.mixer import rms_norm
 
 from .corpus import Bytes, Corpus, spread
+from .heavy import HeavyHitters
 from .models import CacheUnderStudy, Replace, attention_blocks, cache, swapped
 
 TOKENS = 1 << 16  # in a batch that is measured
-SLOT_EXTRA = 4  # bytes of the count of a slot
+SLOT_EXTRA = 4  # bytes of the count of a slot, or of the score of a token
 ELEMENT = 2  # bytes of a number of a key or a value in a cache of 16 bits
 
 # Bits per byte
@@ -54,7 +54,7 @@ def measuring(model: HybridLM, stance: str = "force_eager") -> Iterator[None]:
 
 
 def losses(model: HybridLM, segments: Bytes) -> NDArray[np.float32]:
-    """The bits that each byte of segments (N, L + 1) but the first costs (N, L)."""
+    """The bits that each token of segments (N, L + 1) but the first costs (N, L)."""
     place = next(model.parameters()).device
     each = max(1, TOKENS // segments.shape[1])
     parts = []
@@ -68,12 +68,13 @@ def losses(model: HybridLM, segments: Bytes) -> NDArray[np.float32]:
 
 
 def bits(model: HybridLM, corpus: Corpus, name: str = "held out") -> dict[str, float]:
-    """Mean bits per byte of segments, of all their bytes and of each slice."""
-    each = losses(model, corpus.segments[name])
-    found = {"all": float(each.mean())}
+    """Bits per byte of segments, of all their tokens and of those of each slice."""
+    segments = corpus.segments[name]
+    each, lengths = losses(model, segments).astype(float), corpus.lengths[segments[:, 1:]]
+    found = {"all": float(each.sum() / lengths.sum())}
     for part, mask in corpus.slices[name].items():
         if mask.any():
-            found[part] = float(each[mask].mean())
+            found[part] = float(each[mask].sum() / lengths[mask].sum())
     return found
 
 
@@ -97,6 +98,9 @@ def kept(model: HybridLM, n_tokens: int) -> float:
             parts.append(slots + mixer.reading.window / n_tokens)
         elif isinstance(mixer, SlidingWindowAttention):
             parts.append(min(1.0, mixer.window / n_tokens))
+        elif isinstance(mixer, HeavyHitters):
+            held = min(mixer.budget, n_tokens)
+            parts.append(kept_bytes(held, n_tokens, mixer.project.heads.size))
         elif isinstance(mixer, FullAttention):
             parts.append(1.0)
     return sum(parts) / max(1, len(parts))
@@ -185,124 +189,6 @@ def exponent(tokens: Sequence[float], slots: Sequence[float]) -> float:
     1.0
     """
     return float(np.polyfit(np.log(tokens), np.log(slots), 1)[0])
-
-
-# Needles: strings of letters planted in held-out books, asked for at the end
-
-
-NAMES = ("Alfred", "Bertha", "Cedric", "Doreen", "Edmund", "Fergus", "Gerald", "Harold")
-LETTERS = 6  # of an answer
-TASKS = ("single", "multi-key", "multi-value")
-VALUES = 4  # of the one key of multi-value
-DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
-
-
-@dataclass(frozen=True)
-class Haystack:
-    """A text with needles, and where each answer that is asked for begins."""
-
-    text: Bytes  # (L + 1)
-    asked: list[int]  # index of the first byte of each answer
-    depths: list[float]
-
-
-def sentence(name: str, answer: str) -> bytes:
-    """What is planted, and what asks for it without its answer and stop.
-
-    >>> sentence("Alfred", "qxzjkv")
-    b' The secret word of Alfred is: qxzjkv.'
-    """
-    return f" The secret word of {name} is: {answer}.".encode()
-
-
-def haystack(task: str, book: Bytes, length: int, depth: float, seed: int) -> Haystack:
-    """Plant the needles of a task in the beginning of a book so that all has ``length`` bytes.
-
-    ``single`` plants one at ``depth`` of the text. ``multi-key`` plants one for each of 8 names at
-    even depths and asks for all of them in random order. ``multi-value`` plants 4 for one name and
-    asks for all of them.
-    """
-    rng = np.random.default_rng((seed, TASKS.index(task)))
-    answers = ["".join(chr(97 + c) for c in rng.integers(0, 26, LETTERS)) for _ in NAMES]
-    names = list(rng.permutation(NAMES))
-    if task == "single":
-        names, answers, depths = names[:1], answers[:1], [depth]
-    elif task == "multi-key":
-        depths = [float(d) for d in np.linspace(0, 1, len(names))]
-    else:
-        names, answers = [names[0]] * VALUES, answers[:VALUES]
-        depths = [float(d) for d in np.linspace(0, 1, VALUES)]
-    needles = [sentence(*pair) for pair in zip(names, answers, strict=True)]
-    order = rng.permutation(len(needles))
-    end, asked = b"", []
-    for i in order:
-        asked.append(len(end) + needles[i].index(b":") + 2)
-        end += needles[i]
-    room = length + 1 - sum(map(len, needles)) - len(end)
-    cuts = [round(d * room) for d in depths]
-    pieces, before = [], 0
-    for cut, needle in zip(cuts, needles, strict=True):
-        pieces += [book[before:cut].tobytes(), needle]
-        before = cut
-    text = b"".join([*pieces, book[before:room].tobytes(), end])
-    start = len(text) - len(end)
-    return Haystack(
-        np.frombuffer(text, np.uint8), [start + at for at in asked], [depths[i] for i in order]
-    )
-
-
-def needles(
-    model: HybridLM, books: Bytes, lengths: Sequence[int], n: int
-) -> list[dict[str, float | str | int]]:
-    """The part of the answers found, by task, length and depth, in ``n`` texts of each.
-
-    An answer is found if each of its letters is the likeliest after those before it. With several
-    values for one name the first letter need only be among as many likeliest ones. ``letters`` is
-    the part of all letters that are the likeliest.
-    """
-    rows: list[dict[str, float | str | int]] = []
-    for task in TASKS:
-        for length in lengths:
-            depths = DEPTHS if task == "single" else (0.0,)
-            stacks = [
-                haystack(task, book, length, depth, 1000 * length + i)
-                for depth in depths
-                for i, book in enumerate(spread(books, length, n))
-            ]
-            hits: dict[float, list[tuple[float, float]]] = {}
-            for depth, *hit in _answers(model, stacks, VALUES if task == "multi-value" else 1):
-                hits.setdefault(depth, []).append((hit[0], hit[1]))
-            rows += [
-                {
-                    "task": task, "length": length, "depth": round(depth, 3),
-                    "found": float(np.mean(hit, 0)[0]), "letters": float(np.mean(hit, 0)[1]),
-                    "asked": len(hit),
-                }
-                for depth, hit in sorted(hits.items())
-            ]  # fmt: skip
-    return rows
-
-
-def _answers(
-    model: HybridLM, stacks: Sequence[Haystack], among: int
-) -> Iterator[tuple[float, bool, float]]:
-    """Depth of each answer, whether it was found, and the part of its letters that were."""
-    place = next(model.parameters()).device
-    each = max(1, TOKENS // len(stacks[0].text))
-    with measuring(model):
-        for start in range(0, len(stacks), each):
-            part = stacks[start : start + each]
-            rows = torch.from_numpy(np.stack([one.text for one in part])).to(place).long()
-            at = torch.tensor([one.asked for one in part], device=place)  # (B, answers)
-            want = (at[..., None] + torch.arange(LETTERS, device=place)).flatten(1)
-            logits = model(rows[:, :-1], at=want - 1).float()
-            target = rows.gather(1, want)
-            own = logits.gather(2, target[..., None])
-            rank = (logits > own).sum(-1).unflatten(1, (-1, LETTERS))
-            hit = (rank[..., 0] < among) & (rank[..., 1:] == 0).all(-1)
-            letters = (rank == 0).float().mean(-1)
-            for one, *told in zip(part, hit.tolist(), letters.tolist(), strict=True):
-                yield from zip(one.depths, *told, strict=True)
 
 
 # Time and memory

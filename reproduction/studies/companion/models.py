@@ -29,8 +29,6 @@ from distinctkv.nn.baselines import KVMAttention, OVQAttention
 from distinctkv.nn.functional import Allocation
 from distinctkv.nn.slot_state import SlotState
 
-BYTES = 256  # tokens there are
-
 
 @dataclass(frozen=True, slots=True)
 class Size:
@@ -45,6 +43,7 @@ class Size:
     chunk: int = 64
     window: int = 512
     delta_heads: int = 6
+    vocabulary: int = 256
 
     def attention(self, taps: int = 4, scale: float = 16.0, lag: int = 1) -> Heads:
         """The heads of the attention blocks."""
@@ -63,7 +62,7 @@ def build(kind: str, size: Size) -> HybridLM:
     layers: list[Mixer[Any]] = [
         (other if place in size.attention_at else backbone)(size) for place in range(size.blocks)
     ]
-    model = HybridLM(BYTES, size.width, layers)
+    model = HybridLM(size.vocabulary, size.width, layers)
     for mixer in model.mixers:
         if isinstance(mixer, FullAttention):
             heads = mixer.project.heads
@@ -217,7 +216,7 @@ def window(tokens: int) -> Replace:
 
     def replace(full: FullAttention) -> Mixer[Any]:
         heads = full.project.heads
-        return _with_weights(SlidingWindowAttention(full.width, heads, window=tokens), full)
+        return with_weights(SlidingWindowAttention(full.width, heads, window=tokens), full)
 
     return replace
 
@@ -228,7 +227,7 @@ def scheduled(kind: type[KVMAttention | OVQAttention], n_slots: int, n_tokens: i
     def replace(full: FullAttention) -> Mixer[Any]:
         mixer = kind(full.width, full.project.heads, chunk=min(64, n_slots))
         mixer.fit(n_slots, n_tokens)
-        return _with_weights(mixer, full)
+        return with_weights(mixer, full)
 
     return replace
 
@@ -239,12 +238,13 @@ def gated(threshold: float, budget: float) -> Replace:
     def replace(full: FullAttention) -> Mixer[Any]:
         gate = NoveltyGate(threshold=threshold)
         mixer = DistinctAttention(full.width, full.project.heads, gate=gate, budget=budget)
-        return _with_weights(mixer, full)
+        return with_weights(mixer, full)
 
     return replace
 
 
-def _with_weights(mixer: Any, full: FullAttention) -> Mixer[Any]:  # noqa: ANN401
+def with_weights(mixer: Any, full: FullAttention) -> Mixer[Any]:  # noqa: ANN401
+    """The mixer on the weights of a full attention."""
     mixer.project = full.project
     made: Mixer[Any] = mixer.to(full.like.device).train(full.training)
     return made

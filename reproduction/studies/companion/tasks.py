@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -32,14 +32,16 @@ from distinctkv.nn.baselines import KVMAttention, OVQAttention
 
 from ...data.download import cache as cache_folder
 from . import measures, models
-from .corpus import Corpus, read_novels, spread, toy
+from . import needles as planting
+from .corpus import Corpus, read_novels, read_pairs, spread, toy
+from .heavy import heavy
 from .models import BASE, TOY, Replace, Size, build, cache, gated, scheduled, swap, swapped, window
-from .train import Line, Schedule, compile_blocks, compile_for_measures, train
+from .train import Batches, Line, Schedule, compile_blocks, compile_for_measures, train
 
 TRAIN = Schedule(steps=400, rate=2e-3)
 TUNE = Schedule(steps=150, rate=3e-4, warm=10, hold=0.0)
-
 GATE = Schedule(steps=100, rate=2e-3, batch=8, warm=10, hold=0.0)
+NEEDLES = Schedule(steps=200, rate=1e-3, warm=20)
 TOY_TRAIN = Schedule(steps=20, rate=2e-3, batch=4, length=128, warm=5, every=10, save_every=10)
 
 TRAINED = {name.replace(", ", "-").replace(" ", "-"): name for name in models.BUILD}
@@ -48,6 +50,8 @@ PARTS = (0.05, 0.1, 0.2, 0.3, 0.4)  # of the bytes of all keys and values
 CONTROLS = {"random": (0.1, 0.2, 0.3), "stride": (0.2,), "KVM": (0.1, 0.2), "OVQ": (0.1, 0.2)}
 BOTH = 0.25  # of the part of a window with slots that is the window
 MAIN = 0.2  # the part at which reads are tuned and asked for needles
+RATES, SWEPT = (1e-3, 2e-3, 4e-3), 0.5  # of a sweep, and the part of the steps that it takes
+PAIRED = "-bpe"  # the end of a task with tokens that are pairs of bytes
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Setting:
     train: Schedule = TRAIN
     tune: Schedule = TUNE
     gate: Schedule = GATE
+    needles: Schedule = NEEDLES
     device: str = "cpu"
     compiled: bool = False
     ranks: tuple[int, int] = (0, 1)
@@ -67,6 +72,8 @@ class Setting:
     texts: int = 8  # with needles, of each kind
     say: Callable[[str], None] = print
     stop: Callable[[], bool] = lambda: False
+    pairs: Callable[[], Corpus] | None = None  # the corpus of tokens that are pairs of bytes
+    end: str = ""  # of the name of every task
 
     @cached_property
     def tokens(self) -> int:
@@ -75,11 +82,24 @@ class Setting:
 
     def path(self, task: str, seed: int, end: str) -> Path:
         """The file of a task."""
-        return self.folder / f"{task}-{seed}.{end}"
+        return self.folder / f"{task}{self.end}-{seed}.{end}"
 
-    def of(self, part: float) -> int:
-        """This part of the tokens of a segment."""
-        return max(1, round(part * self.tokens))
+    def of(self, part: float, length: int | None = None) -> int:
+        """This part of the tokens of a segment, or of a text."""
+        return max(1, round(part * (length or self.tokens)))
+
+    def of_bytes(self, part: float, length: int | None = None) -> int:
+        """So many tokens, with four bytes each beside keys and values, take this part of theirs."""
+        each = measures.kept_bytes(1, 1, self.size.head)
+        return max(2, round(part * (length or self.tokens) / each))
+
+    def paired(self) -> Setting:
+        """The same with tokens that are pairs of bytes."""
+        if self.pairs is None:
+            raise ValueError("there is no corpus of pairs; give --pairs FILE")
+        corpus = self.pairs()
+        size = replace(self.size, vocabulary=corpus.vocabulary)
+        return replace(self, corpus=corpus, size=size, end=PAIRED)
 
 
 def run(setting: Setting, task: str, seed: int) -> None:
@@ -87,12 +107,15 @@ def run(setting: Setting, task: str, seed: int) -> None:
     path = setting.path(task, seed, "json")
     if path.exists():
         return
-    work = TASKS.get(task.partition("+")[0])
+    name = task.removesuffix(PAIRED)
+    work = TASKS.get(name.partition("+")[0])
     if work is None:
         raise ValueError(f"there is no task {task!r}; there are {', '.join(TASKS)}")
     started = perf_counter()
+    if name != task:
+        setting = setting.paired()
     torch.manual_seed(seed)
-    found = work(setting, task, seed)
+    found = work(setting, name, seed)
     if found is None or setting.ranks[0]:
         return
     about = {
@@ -145,7 +168,7 @@ def trained(setting: Setting, task: str, seed: int) -> HybridLM:
     """The model that a training task has left."""
     path = setting.path(task, seed, "safetensors")
     if not path.exists():
-        raise FileNotFoundError(f"{path} is missing: run {task}/{seed} first")
+        raise FileNotFoundError(f"{path} is missing: run {task}{setting.end}/{seed} first")
     model = build(TRAINED[task], setting.size)
     checkpoint.load(model, path)
     return ready(setting, model.to(setting.device).eval())
@@ -166,9 +189,10 @@ def keep(setting: Setting, task: str, seed: int, model: HybridLM) -> None:
 
 def toy_setting(folder: Path) -> Setting:
     """Toy models on drawn words, on the processor: seconds, and numbers that mean nothing."""
+    short = replace(TOY_TRAIN, steps=10)
     return Setting(
-        toy(), folder, TOY, TOY_TRAIN, replace(TOY_TRAIN, steps=10), replace(TOY_TRAIN, steps=10),
-        lengths=(1024, 2048), texts=2, say=lambda text: None,
+        toy(), folder, TOY, TOY_TRAIN, short, short, short, lengths=(1024, 2048), texts=2,
+        say=lambda text: None, pairs=partial(toy, pairs=True),
     )  # fmt: skip
 
 
@@ -176,10 +200,13 @@ def run_all(n_seeds: int) -> Path:
     """Train and measure everything on this graphics card; goes on where it was stopped."""
     folder = cache_folder() / "companion"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "corpus.npz"
-    if not path.exists():
-        read_novels().save(path)
-    setting = Setting(Corpus.load(path), folder, device="cuda", compiled=True)
+    path, pairs = folder / "corpus.npz", folder / "pairs.npz"
+    for file, made in ((path, read_novels), (pairs, read_pairs)):
+        if not file.exists():
+            made().save(file)
+    setting = Setting(
+        Corpus.load(path), folder, device="cuda", compiled=True, pairs=partial(Corpus.load, pairs)
+    )
     for seed in range(n_seeds):
         for task in PLAN:
             run(setting, task, seed)
@@ -211,7 +238,12 @@ def from_scratch(setting: Setting, task: str, seed: int) -> dict[str, Any] | Non
 
 
 def fitted(
-    setting: Setting, model: HybridLM, schedule: Schedule, seed: int, path: Path | None = None
+    setting: Setting,
+    model: HybridLM,
+    schedule: Schedule,
+    seed: int,
+    path: Path | None = None,
+    kind: type[Batches] = Batches,
 ) -> list[Line] | None:
     """Train a model as far as the schedule goes; None if it was stopped before."""
     if setting.compiled:
@@ -223,9 +255,25 @@ def fitted(
 
     lines = train(
         model, setting.corpus.train, schedule, seed,
-        path=path, ranks=setting.ranks, log=log, stop=setting.stop,
+        path=path, kind=kind, ranks=setting.ranks, log=log, stop=setting.stop,
     )  # fmt: skip
     return lines if lines and lines[-1].step == schedule.steps else None
+
+
+def swept(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
+    """A model trained for fewer steps at several rates; ``rate+MODEL``."""
+    kind, rows = task.partition("+")[2], []
+    if kind not in TRAINED:
+        raise ValueError(f"there is no model {kind!r} to train; there are {', '.join(TRAINED)}")
+    short = replace(setting.train, steps=max(1, round(SWEPT * setting.train.steps)))
+    for rate in RATES:
+        model = fresh(setting, TRAINED[kind], seed)
+        lines = fitted(setting, model, replace(short, rate=rate), seed)
+        if lines is None:
+            return None
+        found = measures.bits(ready(setting, model.eval()), setting.corpus)
+        rows.append({"read": f"{rate:g}", "rate": rate, "bits": found, "loss": lines[-1].loss})
+    return {"model": kind, "schedule": asdict(short), "rows": rows}
 
 
 def tuned(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
@@ -308,20 +356,38 @@ def reads(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
         ]
     for name, kind in (("KVM", KVMAttention), ("OVQ", OVQAttention)):
         for part in CONTROLS[name]:
-            n = max(2, round(part * setting.tokens / measures.kept_bytes(1, 1, head)))
+            n = setting.of_bytes(part)
             plan.append((f"{name} {percent(part)}", scheduled(kind, n, setting.tokens)))
             scheduled_slots[plan[-1][0]] = n
+    rows = measured_all(setting, model, plan)
+    for row in rows:
+        if row["read"] in scheduled_slots:  # the schedule ends there, whatever the tokens are
+            n = scheduled_slots[row["read"]]
+            row |= {"slots": n, "kept": measures.kept_bytes(n, setting.tokens, head)}
+    return {"rows": rows, "taus": [tau_for(setting, model, part) for part in PARTS]}
+
+
+def controls(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
+    """The same, of few reads, with rules that evict by attention beside them."""
+    model = trained(setting, "full", seed)
+    plan: list[tuple[str, Choice]] = [("full", None)]
+    for at in (cache_at, window_at, heavy_at, votes_at):
+        plan += [at(setting, model, part) for part in (MAIN, MAIN / 2)]
+    return {"rows": measured_all(setting, model, plan)}
+
+
+def measured_all(
+    setting: Setting, model: HybridLM, plan: Sequence[tuple[str, Choice]]
+) -> list[dict[str, Any]]:
+    """Bits and slots of reads, until the time is over."""
     rows = []
     for name, choice in plan:
         started = perf_counter()
         row = measured(model, setting, name, choice)
-        if name in scheduled_slots:  # the schedule ends there, whatever the tokens are
-            n = scheduled_slots[name]
-            row |= {"slots": n, "kept": measures.kept_bytes(n, setting.tokens, head)}
         rows.append({**row, "seconds": round(perf_counter() - started, 2)})
         if setting.stop():
             break
-    return {"rows": rows, "taus": [tau_for(setting, model, part) for part in PARTS]}
+    return rows
 
 
 Choice = Replace | None
@@ -350,6 +416,16 @@ def both_at(setting: Setting, model: HybridLM, part: float) -> tuple[str, Choice
     """A window of a quarter of the bytes, and slots for the tokens that have left it."""
     tau = tau_for(setting, model, part, BOTH)
     return f"both {percent(part)}", cache(tau, setting.of(part * BOTH))
+
+
+def heavy_at(setting: Setting, model: HybridLM, part: float) -> tuple[str, Choice]:
+    """H2O with so many tokens that they and their scores take this part of the bytes."""
+    return f"H2O {percent(part)}", heavy(setting.of_bytes(part))
+
+
+def votes_at(setting: Setting, model: HybridLM, part: float) -> tuple[str, Choice]:
+    """The same with the tokens for which the last block votes."""
+    return f"SnapKV {percent(part)}", heavy(setting.of_bytes(part), votes=True)
 
 
 def tau_for(setting: Setting, model: HybridLM, part: float, of_window: float = 0.0) -> float:
@@ -390,22 +466,59 @@ def plain_cache(tau: float, tokens: int = 0) -> Replace:
 
 
 def planted(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
-    """Needles found by the trained models, and by one full checkpoint under other reads."""
-    full = trained(setting, "full", seed)
-    choices: list[tuple[str, HybridLM, Choice]] = [("full", full, None)]
-    for at in (cache_at, window_at):
-        name, choice = at(setting, full, MAIN)
-        choices.append((name, full, choice))
-    if setting.path("mamba2", seed, "safetensors").exists():
-        choices.append(("mamba2", trained(setting, "mamba2", seed), None))
-    rows = []
-    for name, model, choice in choices:
-        with swapped(model, choice or (lambda full: full)):
-            found = measures.needles(model, setting.corpus.books, setting.lengths, setting.texts)
-        rows += [{"read": name, **row} for row in found]
-        if setting.stop():
-            break
-    return {"needles": rows}
+    """Models that learned to answer, and needles found by them and by other reads of one."""
+    found: dict[str, Any] = {
+        "schedule": asdict(setting.needles), "planted": planting.about(), "needles": [],
+    }  # fmt: skip
+    for name in ("full", "mamba2"):
+        if name == "mamba2" and not setting.path(name, seed, "safetensors").exists():
+            continue
+        model = trained(setting, name, seed)
+        lines = fitted(setting, model, setting.needles, seed + 2000, kind=planting.PlantedBatches)
+        if lines is None:
+            return None
+        ready(setting, model.eval())
+        found[f"train {name}"] = [asdict(line) for line in lines]
+        found[f"bits {name}"] = measures.bits(model, setting.corpus)
+        started = perf_counter()
+        for length in setting.lengths:
+            for read, choice in readings(setting, name, model, length):
+                found["needles"] += asked(setting, model, read, choice, length)
+        found[f"seconds asked {name}"] = round(perf_counter() - started, 1)
+    return found
+
+
+def readings(setting: Setting, name: str, model: HybridLM, length: int) -> list[tuple[str, Choice]]:
+    """The reads that are asked for needles, of equal bytes at each length but for the cache.
+
+    The threshold of the cache is that for texts of the length trained on.
+    """
+    if name != "full":
+        return [(name, None)]
+    return [
+        (name, None),
+        cache_at(setting, model, MAIN),
+        cache_at(setting, model, MAIN / 2),
+        (f"window {percent(MAIN)}", window(setting.of(MAIN, length))),
+        (f"H2O {percent(MAIN)}", heavy(setting.of_bytes(MAIN, length))),
+    ]
+
+
+def asked(
+    setting: Setting, model: HybridLM, read: str, choice: Choice, length: int
+) -> list[dict[str, Any]]:
+    """Needles found by a read in texts of a length, and the part of the bytes that it kept."""
+    rows: list[dict[str, Any]] = []
+    with swapped(model, choice or (lambda full: full)):
+        for kind in planting.KINDS:
+            rows += planting.found(model, setting.corpus.books, kind, length, setting.texts)
+        part = measures.kept(model, length)
+    told = ", ".join(
+        f"{planting.mean_found([r for r in rows if r['task'] == kind]):.2f}"
+        for kind in planting.KINDS
+    )
+    setting.say(f"  {length} {read} {told}")
+    return [{"read": read, "kept": part, **row} for row in rows]
 
 
 def grown(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
@@ -444,13 +557,17 @@ def timed(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
 
 # What a full run runs for each seed, in this order.
 PLAN = (
-    "mamba2", "full", "reads", "tune+full", "tune+cache", "tune+both", "tune+window", "tune+gate",
-    "window", "needles", "growth", "times", "full-lag-0", "full-no-convolution", "full-scale-10",
+    "mamba2", "full", "reads", "controls", "needles", "tune+full", "tune+cache", "tune+both",
+    "tune+window", "tune+gate", "window", "growth", "times", "mamba2-bpe", "full-bpe",
+    "controls-bpe", "full-lag-0", "full-no-convolution", "full-scale-10", "rate+mamba2",
+    "rate+full", "rate+window",
 )  # fmt: skip
 TASKS: Mapping[str, Callable[[Setting, str, int], dict[str, Any] | None]] = {
     **dict.fromkeys(TRAINED, from_scratch),
     "tune": tuned,
+    "rate": swept,
     "reads": reads,
+    "controls": controls,
     "needles": planted,
     "growth": grown,
     "times": timed,

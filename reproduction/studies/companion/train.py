@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +23,6 @@ from torch.nn.parallel import DistributedDataParallel
 from distinctkv import snapshot
 from distinctkv.nn import GatedDeltaNet, HybridBlock, HybridLM, Mamba2
 from distinctkv.nn.train import Captured, CollapseMonitor, Learner
-
-CHANCE = 5.545  # the loss of one who knows nothing of 256 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,7 @@ class Batches:
     """Random places of a text that lies on the device; the seed and the step alone decide."""
 
     def __init__(self, text: np.ndarray, seed: int, schedule: Schedule, device: str) -> None:
+        self.book = text
         self.text = torch.from_numpy(np.array(text, copy=True)).to(device)
         self.seed, self.schedule = seed, schedule
         self.reach = torch.arange(schedule.length + 1, device=device)
@@ -120,6 +120,7 @@ def train(
     seed: int,
     *,
     path: Path | None = None,
+    kind: type[Batches] = Batches,
     ranks: tuple[int, int] = (0, 1),
     log: Callable[[Line], None] = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
@@ -131,9 +132,10 @@ def train(
     """
     rank, world = ranks
     place = next(model.parameters()).device
-    batches = Batches(text, seed, schedule, str(place))
+    batches = kind(text, seed, schedule, str(place))
     trained: nn.Module = DistributedDataParallel(model) if world > 1 else model
-    learner, monitor = Learner(trained), CollapseMonitor(model, CHANCE)
+    chance = math.log(model.embed.num_embeddings)  # the loss of one who knows nothing
+    learner, monitor = Learner(trained), CollapseMonitor(model, chance)
     done, lines = _resume(path, model, learner, place)
     # Thousands of small launches, as Gated DeltaNet's loop over chunks makes, become one graph.
     graph = place.type == "cuda" and any(isinstance(m, GatedDeltaNet) for m in model.mixers)

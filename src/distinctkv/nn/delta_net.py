@@ -65,15 +65,33 @@ def delta_rule(
     given = rate[..., None] * torch.cat([v, since * k], -1)
     solved = torch.linalg.solve_triangular(system, given, upper=False, unitriangular=True)
     own, seen = torch.split(solved, [v.shape[-1], k.shape[-1]], -1)
-    scores = left * (q @ k.mT)
     to_end = left[..., -1, :, None] * k
     S = k.new_zeros(*own[:, 0, :, 0].shape, k.shape[-1]) if state is None else state
-    rows = []
-    for m in range(q.shape[1]):
-        u = own[:, m] - seen[:, m] @ S.mT
-        rows.append((since[:, m] * q[:, m]) @ S.mT + scores[:, m] @ u)
-        S = since[:, m, :, -1:] * S + u.mT @ to_end[:, m]
-    return torch.stack(rows, 1).movedim(3, 2).flatten(1, 2)[:, :L], S
+    before, last = _carry(own.mT @ to_end, since[..., -1:, :], seen.mT @ to_end, S)
+    u = own - seen @ before.mT  # the corrections of all chunks at once
+    y = (since * q) @ before.mT + (left * (q @ k.mT)) @ u
+    return y.movedim(3, 2).flatten(1, 2)[:, :L], last
+
+
+def _carry(adds: Tensor, keeps: Tensor, erases: Tensor, start: Tensor) -> tuple[Tensor, Tensor]:
+    """States before each chunk (B, M, H, C, D) and after the last, two launches for each chunk.
+
+    A chunk takes S to ``keeps S - S erases + adds``: (B, M, H, 1, 1), (B, M, H, D, D) and like S.
+    """
+    B, M, H = adds.shape[:3]
+    # Chunks first, and taken apart at once: the slope of a slice is as large as all chunks.
+    add, keep, erase = (
+        t.movedim(1, 0).flatten(1, 2).unbind(0) for t in (adds, keeps, erases)
+    )  # (B H, ...) each
+    states = [start.flatten(0, 1)]
+    for m in range(M):
+        S = states[-1]
+        states.append(torch.baddbmm(torch.addcmul(add[m], keep[m], S), S, erase[m], alpha=-1))
+    *before, last = states
+    return (
+        torch.unflatten(torch.stack(before), 1, (B, H)).movedim(0, 1),
+        torch.unflatten(last, 0, (B, H)),
+    )
 
 
 @dataclass(repr=False)
