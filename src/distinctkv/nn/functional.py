@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .allocation import Allocation, allocate, unit
-from .packed import PackedSlots, pack
 from .slot_attention import read, slot_keys
 from .slot_state import SlotState
 from .slot_update import step, write
@@ -12,14 +11,12 @@ from .ssm import diagonal, selective_scan, ssd
 
 __all__ = [
     "Allocation",
-    "PackedSlots",
     "SlotState",
     "allocate",
     "budget_penalty",
     "causal_novelty",
     "diagonal",
     "hard_keep",
-    "pack",
     "read",
     "selective_scan",
     "slot_keys",
