@@ -191,59 +191,72 @@ _CALENDAR = frozenset(
 )
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _ZONE = r"(?: (?:UTC|GMT|[A-Z]{1,3}[DS]T|[CEMW]ET))?"
-_CALENDAR_START = "Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_CALENDAR_START = (
+    "(?=[ADFJMNOSTW])(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|"
+    "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+)
 _HOST = rf"[A-Za-z0-9{VALUE}_-]+"
 _HEX, _BYTE = f"[0-9A-Fa-f{VALUE}]", f"(?:[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}})"
 _DELIMITERS = rf"\s=:,;|()\[\]{{}}<>@\"'%#!?*`、。「」（）：{_STRUCTURES}"
 _FLAT = r"(?:[^()\[\]{}<>]|\([^()\[\]{}<>]*\)|\[[^()\[\]{}<>]*\])*"
 _SIMPLE = rf"[(\[](?=[^()\[\]]*[{_MASKS}\d=,]){_FLAT}[)\]]"
-# What a masked line consists of, the first that matches; all but the last three are values.
+# What a masked line consists of, the first that matches.
 SCANNED: dict[str, str] = {
     # Most tokens are words and values between blanks, and signs: found first, as it is fastest.
-    # Dates and dumps begin like them.
-    "plain": rf"(?!{_CALENDAR_START})[A-Za-z]{{3,}}(?= \S)",
-    "number": rf"{VALUE}(?= (?!{_CALENDAR_START}|[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}} )\S)",
-    "sign": r"[:=]",
-    "url": rf"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}}{_STRUCTURES}]+",
+    # Dates, dumps, addresses and errors begin or end like them.
+    "plain": (
+        rf"{MESSAGE_WORD}?(?!{_CALENDAR_START}|[A-Fa-f]{{2}} |[A-Fa-f]+:)"
+        r"_*+[A-Za-z][A-Za-z_]*+(?:-[A-Za-z_]++)*+"
+        r"(?=[ \t);'\"\]}>|]|,\s|=(?!=)|(?<!Error|ption|ailed)(?:\Z|:(?![:/\\])))"
+    ),
+    "number": (
+        rf"{VALUE}(?=(?: |\Z)(?!{_CALENDAR_START}|[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}} )|"
+        r"[\t);'\"\]}>|]|[,:]\s)"
+    ),
+    "sign": r"[:=,;|)\]}<>\"'%#!?*`]",
+    "kind": rf"[{_STRUCTURES}]",
+    "blanks": r"\s+",
+    "url": rf"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*+://[^\s\"'<>|,;)\]}}{_STRUCTURES}]+",
     # A word, a comma and one more part are words of a message, unless a name is before them.
     "list": (
         rf"(?:(?<=[=:])|(?<=\s)(?![^\W\d_]+,[^\s,;]+(?:[\s;]|$)))"
-        rf"[\w.@/+{VALUE}-]+(?:,[\w.@/+{VALUE}-]+)+(?![^\s;])"
+        rf"[\w.@/+{VALUE}-]++(?:,[\w.@/+{VALUE}-]++)++(?![^\s;])"
     ),
     "address": (
-        rf"(?<![\w:{VALUE}])(?:{_HEX}{{1,6}}(?:::?{_HEX}{{1,6}}){{2,}}|"
+        rf"(?<![\w:{VALUE}])(?={_HEX}*+:)(?:{_HEX}{{1,6}}(?:::?{_HEX}{{1,6}}){{2,}}|"
         rf"(?:[A-Fa-f]{{2,4}}:)+:?{_HEX}*{VALUE}|{_HEX}*{VALUE}(?:::?[A-Fa-f]{{2,4}})+)(?![\w:{VALUE}])"
     ),
     "dump": rf"(?<!\S)(?:{_BYTE} ){{3,}}{_BYTE}(?!\S)",
     "base64": (
-        rf"(?<![\w+/{VALUE}])(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;])"
+        rf"(?<![\w+/{VALUE}])(?=[\w+/{VALUE}]++=)(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;])"
     ),
-    "mail": rf"(?<![\w.+{VALUE}-])[\w.+{VALUE}-]+@{_HOST}(?:\.{_HOST})+",
+    "mail": rf"(?<![\w.+{VALUE}-])[\w.+{VALUE}-]++@{_HOST}(?:\.{_HOST})+",
     "date": (
         r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? +)?(?:"
         rf"{_MONTH} +{VALUE}(?:,? +{VALUE}){{0,2}}{_ZONE}(?: {VALUE})?|"
         rf"{VALUE}[ /-]{_MONTH}[ /-]{VALUE}(?: {VALUE})?{_ZONE})(?!\w)"
     ),
-    "error": r"(?<![\w.])[A-Za-z_][\w.]*(?:Error|Exception|Failed)(?=:|\(|$)",
-    "call": rf"(?<=[\s:=,])[A-Za-z_][\w.]*(?:[{_STRUCTURES}]|{_SIMPLE})",
+    "error": (
+        r"(?<![\w.])[A-Za-z_][\w.]*+(?=:|\(|$)"
+        r"(?:(?<=[\w.]Error)|(?<=[\w.]Exception)|(?<=[\w.]Failed))"
+    ),
+    "call": rf"(?<=[\s:=,])[A-Za-z_][\w.]*+(?:[{_STRUCTURES}]|{_SIMPLE})",
     # A capitalised word in brackets at the start may be what happened: [FAILED].
     "tag": rf"\[(?!(?<=\A\[)(?:[A-Z][a-z]+|[A-Z]{{2,}})\] ){_FLAT}\]|{_SIMPLE}|(?<!\w)\(\)",
     "open": (
         r"(?<![^\s:=])(?:[A-Za-z_]+(?=\())?"
         r"[\[{(](?:[^()\[\]{}]|\([^()\[\]{}]*\)|\[[^()\[\]{}]*\])*$"
     ),
-    "host": rf"(?<![\w.@/-])[a-z0-9{VALUE}-]+(?:\.[a-z0-9{VALUE}-]+)+(?=:{VALUE})",
-    "kind": rf"[{_STRUCTURES}]",
+    "host": rf"(?<![\w.@/-])[a-z0-9{VALUE}-]++(?:\.[a-z0-9{VALUE}-]++)++(?=:{VALUE})",
     "windows": (
-        r"(?:[A-Za-z]:|(?<![\w\\])\w+|\\)?(?<!\\[nr])\\(?!\\?[nrt](?:[\s\"'\\]|$))"
+        r"(?:[A-Za-z]:|(?<![\w\\])\w++|\\)?(?<!\\[nr])\\(?!\\?[nrt](?:[\s\"'\\]|$))"
         rf"[^\s\"'<>|,;()\[\]{_STRUCTURES}]+"
     ),
     "stem": (
-        rf"(?<![\w.{VALUE}/-])(?:[A-Za-z_]{{2,}}(?=\.{VALUE}(?!\w))|"
-        rf"(?:[A-Z_]{{2,}}|[A-Z]?[a-z_]{{2,}})(?=/{VALUE}(?![^\s,;:)\]\"'])))"
+        rf"(?<![\w.{VALUE}/-])(?:[A-Za-z_]{{2,}}+(?=\.{VALUE}(?!\w))|"
+        rf"(?:[A-Z_]{{2,}}+|[A-Z]?[a-z_]{{2,}}+)(?=/{VALUE}(?![^\s,;:)\]\"'])))"
     ),
     "word": rf"{MESSAGE_WORD}?(?:[{_UNSPACED}]+|[^{_DELIMITERS}{_UNSPACED}]+)",
-    "blanks": r"\s+",
     "mark": r".",
 }
 
@@ -265,7 +278,8 @@ _named = re.compile(r"[A-Za-z_-]{2,}\d$")
 _dotted = re.compile(r"[\w-]+(?:\.[\w-]+)+\.?$")
 _USER = frozenset("for by of as from invalid illegal unknown new".split())  # noqa: SIM905
 _user = re.compile(r"[A-Za-z_][\w.-]*$")
-_edges = re.compile(r"([/.+~&$\\-]*).*?(\.*)$", re.DOTALL)
+_EDGES = "/.+~&$\\-"  # marks before a value that a template shows
+_CONSTANT = frozenset(("plain", "word", "sign", "mark", "blanks"))  # all other kinds are values
 _OPAQUE = frozenset(
     ("url", "mail", "address", "dump", "base64", "windows", "date", "list", "host", "error")
 )
@@ -282,71 +296,68 @@ def tokenize(masked: str) -> Line:
     """
     tokens: list[str] = []
     literals: list[str] = []
-    spans: list[tuple[int, int]] = []
+    separators: list[str] = []  # before each token, still masked
+    reached = 0  # the end of the last token
     value = -1  # the last token that is a value, if only marks came since then
-    reached = 0  # of the line
+    value_end = 0
     before, last = "", ""  # the last two words, to know "for user X"
     for found in _scan.finditer(masked):
         kind = found.lastgroup
         assert kind is not None
-        text = found[kind]
-        start, end = found.span(kind)
+        text, end = found[kind], found.end()
+        start = end - len(text)
         if start < reached:
             break
-        if kind == "plain":
-            if text not in _NEVER_PLAIN and last != "user":
-                before, last, value = last, text, -1
-                tokens.append(text)
-                literals.append(text)
-                spans.append((start, end))
-                continue
-            kind = "word"
-        if kind == "number":
-            before, last = last, text
-        elif kind == "error":  # the class of an exception at the start names the event
-            if any(map(_is_text, tokens)):  # elsewhere it is a value, with its message
-                end = reached = len(masked)
-            else:
-                kind = "word"
-                before, last, value = last, text, -1
-        elif kind == "stem":  # of a name with a number: TCP_MISS/200
-            kind, value = "word", -1
-        elif kind == "word":
+        if kind == "plain" and last != "user" and text not in _NEVER_PLAIN:
+            before, last, value = last, text, -1
+        elif kind == "sign":
+            pass
+        elif kind == "word" or kind == "plain":
             if _is_value(text, masked[end : end + 1], first=not tokens) or (
                 last == "user" and before in _USER and _user.match(text)
             ):
                 kind = "value"
             elif value == len(tokens) - 1 >= 0 and text.rstrip("-.") in _UNITS:
-                literals[value] += masked[spans[value][1] : end]
-                spans[value] = spans[value][0], end
+                literals[value] += masked[reached:end]
+                reached = value_end = end
                 continue
             elif any(map(str.isalnum, text)):
                 value = -1
             before, last = last, text
-        if kind in ("word", "sign", "mark", "blanks"):
+        elif kind == "number":
+            before, last = last, text
+        elif kind == "error":  # the class of an exception at the start names the event
+            if any(map(_is_text, tokens)):  # elsewhere it is a value, with its message
+                end = len(masked)
+            else:
+                kind = "word"
+                before, last, value = last, text, -1
+        elif kind == "stem":  # of a name with a number: TCP_MISS/200
+            kind, value = "word", -1
+        if kind in _CONSTANT:
             # Indentation and columns: a run of blanks before a word is compared, one blank is not.
             if text in _SKIPPED or (kind == "blanks" and (len(text) == 1 or end == len(masked))):
                 continue
-            token, literal = text, text.lstrip(MESSAGE_WORD)
+            tokens.append(text)
+            literals.append(text.lstrip(MESSAGE_WORD))
         else:
-            token, literal = WILD, _literal(kind, text)
-            if tokens and (tokens[-1].isspace() or (tokens[-1] in "<>" and spans[-1][1] == start)):
-                _drop(1, tokens, literals, spans)  # padding of a value, "less than a value"
+            literal = WILD if kind == "number" else _literal(kind, text)
             if value >= 0:  # adjacent values are one
-                _drop(len(tokens) - 1 - value, tokens, literals, spans)
-                literals[value] += show(masked[spans[value][1] : start]) + literal
-                spans[value] = spans[value][0], end
+                _drop(len(tokens) - 1 - value, tokens, literals, separators)
+                literals[value] += show(masked[value_end:start]) + literal
+                reached = value_end = end
                 continue
-            value = len(tokens)
-        tokens.append(token)
-        literals.append(literal)
-        spans.append((start, end))
-    separators, reached = [], 0
-    for start, end in spans:
-        separators.append(show(masked[reached:start]))
+            # Padding of a value, "less than a value"
+            if tokens and (tokens[-1].isspace() or (tokens[-1] in "<>" and reached == start)):
+                reached -= len(separators[-1]) + len(tokens[-1])
+                _drop(1, tokens, literals, separators)
+            value, value_end = len(tokens), end
+            tokens.append(WILD)
+            literals.append(literal)
+        separators.append(masked[reached:start])
         reached = end
-    separators.append(show(masked[reached:]))
-    return Line(tuple(tokens), tuple(literals), tuple(separators))
+    separators.append(masked[reached:])
+    return Line(tuple(tokens), tuple(literals), tuple(map(show, separators)))
 
 
 def _is_text(token: str) -> bool:
@@ -356,11 +367,11 @@ def _is_text(token: str) -> bool:
 
 def _literal(kind: str | None, text: str) -> str:
     """How a template shows a value: structures and names with a digit by their text."""
-    if kind == "number":
-        return WILD
     if kind == "value":
-        found = None if _named.match(text) else _edges.match(text)
-        return found[1] + WILD + found[2] if found else text
+        if _named.match(text):
+            return text
+        core = text.lstrip(_EDGES)
+        return text[: len(text) - len(core)] + WILD + core[len(core.rstrip(".")) :]
     quoted = kind == "call" and text[-1] in KINDS["'"] + KINDS['"']  # b"..." and the like
     return WILD if quoted or kind in _OPAQUE else show(text)
 
