@@ -174,30 +174,26 @@ class Evidence:
     def _update(self, key: Key, change: int) -> list[Key]:
         if not 0 < len(key) <= MAX_TOKENS or self._tau == 0:
             return []
-        before, places, n_words = _hashes(key), *_places(key)
-        opened = self._count_words(key, places, n_words, before, change)
+        places, n_words = _places(key)
+        opened = self._count_words(key, places, n_words, change)
         if key[-1] != REST:
             for place, token in enumerate(key):
                 if token in EMPTY:
-                    opened += self._count_text(key, place, before[place + 1], change)
+                    opened += self._count_text(key, place, change)
         return opened + self._count_pairs(key, places, n_words, change)
 
-    def _count_words(
-        self, key: Key, places: Sequence[int], n_words: int, before: Sequence[int], change: int
-    ) -> list[Key]:
+    def _count_words(self, key: Key, places: Sequence[int], n_words: int, change: int) -> list[Key]:
         """Count the word at each of these places; the patterns with a wildcard there."""
         opened: list[Key] = []
-        counts, length = self._words, len(key)
+        counts = self._words
         messages = n_words < len(places)
-        after = [0]
-        for token in reversed(key):
-            after.append(hash((after[-1], token)))
+        hashes, total = _hashes(key)
         for place in places:
             token = key[place]
             others = n_words - (not messages or token[0] == MESSAGE_WORD)
             if not others:
                 continue
-            number = hash((before[place], after[length - place - 1], length))
+            number = total ^ hashes[place]
             capitals = len(token) > 1 and token.isupper() and _in_text(key, place)
             count = counts.get(number, 0) + (change + (change << 32) * capitals)
             if count:
@@ -223,14 +219,12 @@ class Evidence:
         opened: list[Key] = []
         if not 2 < n_words <= len(places) <= MAX_WORDS:
             return opened
-        hashes = [hash(one) for one in enumerate(key)]
-        total = len(key) ^ reduce(xor, hashes)
         if n_words < len(places):  # of a message
             places = [place for place in places if key[place][:1] == MESSAGE_WORD]
         needed = self._needed(2, n_words - 2)
-        pairs = self._pairs
+        pairs, (hashes, total) = self._pairs, _hashes(key)
         for one, two in combinations(places, 2):
-            number = hash((total ^ hashes[one] ^ hashes[two], one, two))
+            number = total ^ hashes[one] ^ hashes[two]
             count = pairs.get(number, 0) + change
             if count:
                 pairs[number] = count
@@ -263,13 +257,14 @@ class Evidence:
             del self._pair_words[number]
         return found
 
-    def _count_text(self, key: Key, place: int, number: int, change: int) -> list[Key]:
+    def _count_text(self, key: Key, place: int, change: int) -> list[Key]:
         """Count the token after a colon or "=", or none; the pattern for any text there."""
         head, rest = key[: place + 1], key[place + 1 :]
         n_words = _n_apart(head) + (WILD in head[:-2]) if key[place] == ":" else 0
         ends = rest in ((), (WILD,))
         if not (ends or n_words >= MIN_HEAD):
             return []
+        number = hash(head)
         first = self._first.setdefault(number, {})
         token = rest[0] if rest else ""
         count = first.get(token, 0) + change
@@ -305,12 +300,10 @@ def _in_text(key: Key, place: int) -> bool:
     return before in EMPTY or before.isspace() or is_word(before)
 
 
-def _hashes(key: Sequence[str]) -> list[int]:
-    """The hash of the first n tokens, for each n."""
-    found = [0]
-    for token in key:
-        found.append(hash((found[-1], token)))
-    return found
+def _hashes(key: Key) -> tuple[list[int], int]:
+    """The hash of each token at its place; all of them, of which one is taken out by ``^``."""
+    hashes = [*map(hash, enumerate(key))]
+    return hashes, reduce(xor, hashes, len(key))
 
 
 def _n_apart(head: Key) -> int:
