@@ -48,7 +48,7 @@ class Line(NamedTuple):
 # Quoted text: the first quote follows no word (as in "don't"), or the prefix of a string (b"...").
 _quoted = re.compile(
     r"['\"](?:(?<![\w'\"].)|(?<=\b[bruf].))(?:"
-    r"(?<=')(?:[^'\\]|\\.|(?<=\w)'(?=\w))*'|(?<=\")(?:[^\"\\]|\\.)*\")(?![\w'\"])"
+    r"(?<=')(?:[^'\\]++|\\.|(?<=\w)'(?=\w))*+'|(?<=\")(?:[^\"\\]++|\\.)*+\")(?![\w'\"])"
 )
 _quoted_value = re.compile(_quoted.pattern + r"(?!\s*:)")  # but not the name of a field
 # The method of a request is a verb, so it is kept: "GET /index.html HTTP/1.1".
@@ -56,8 +56,8 @@ _request = re.compile(r'"(?:GET|POST|PUT|DELETE|HEAD|PATCH|OPTIONS|CONNECT|TRACE
 # The innermost bracket around quoted text or another bracket with structure in it. It may contain
 # a bracket of words, arrows and comparisons.
 _PLAIN = r"[^()\[\]{}<>]"
-_INSIDE = rf"(?:{_PLAIN}|\({_PLAIN}*\)|\[{_PLAIN}*\]|(?<=[ =-])>|<(?=[ =-]))*"
-_HAS = rf"(?={_PLAIN}*[{_MASKS}'\"(\[])"
+_INSIDE = rf"(?:{_PLAIN}++|\({_PLAIN}*\)|\[{_PLAIN}*\]|(?<=[ =-])>|<(?=[ =-]))*"
+_HAS = rf"(?=[^()\[\]{{}}<>{_MASKS}'\"]*+[{_MASKS}'\"(\[])"
 _bracket = re.compile(
     rf"[(\[{{<](?:(?<=\{{){_INSIDE}\}}|(?<=\[){_HAS}{_INSIDE}\]|(?<=\(){_HAS}{_INSIDE}\)|"
     rf"(?<![\w<>-]<)(?<=<)(?=\w){_INSIDE}>|(?<=<)\*>)"
@@ -68,8 +68,8 @@ PATH = (
     r"(?:\?[^\s\"'<>]*)?"
 )
 NUMBER = (
-    r"[A-Za-z0-9]*(?:[.,:_-][0-9][A-Za-z0-9]*)+|[A-Za-z0-9]+|(?<![A-Za-z][0-9])|"
-    r"(?![A-Za-z_.]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9]))"
+    r"[A-Za-z0-9]*+(?:[.,:_-][0-9][A-Za-z0-9]*+)++|[A-Za-z0-9]++|(?<![A-Za-z][0-9])|"
+    r"(?![A-Za-z_.]*+[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9]))"
 )
 
 
@@ -82,8 +82,14 @@ HEX = (
 
 
 def numbers(path: str = PATH, number: str = NUMBER, name: str = HEX) -> re.Pattern[str]:
-    """The expression that finds paths, numbers and ids, by what follows their first character."""
-    return re.compile(rf"[/0-9a-f](?:(?<!/){name}|(?<=/){path}|(?<=[0-9])(?:{number}))")
+    """The expression that finds paths, numbers and ids, by what follows their first character.
+
+    Most letters are within words, where no id begins: they are passed over first.
+    """
+    return re.compile(
+        r"[/0-9a-f](?<![^ =\"'\[][a-f])"
+        rf"(?:(?<!/){name}|(?<=[0-9])(?:{number})|(?<=/){path})"
+    )
 
 
 _number = numbers()
@@ -95,7 +101,7 @@ _message = re.compile(
 )
 # Quoted text is the message if it is the whole line, or only name=value pairs follow.
 _opening = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*+)"(?=\s+[\w.-]+=|$)')
-_logfmt = re.compile(r"[\w.]+=")
+_logfmt = re.compile(r"[\w.]++=")
 # Scripts that put no blanks between words: a run of their letters is a word.
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _word = re.compile(rf"[{_UNSPACED}]+|[^\W\d_{_UNSPACED}]+")
@@ -144,13 +150,17 @@ def _mask(line: str, json: bool) -> str:
     """Brackets from the inside out. Fields of a line that is a JSON object keep their names."""
     if "'" in line or '"' in line:
         line = (_quoted_value if json else _quoted).sub(_kind, line)
-    if "(" in line or "[" in line or "{" in line or "<" in line:
+    if _has_bracket(line):
         outer = json and line[:1] == "{" and line[-1:] == "}"
-        inner = line[1:-1] if outer else line
-        while (masked := _bracket.sub(_kind, inner)) != inner:
-            inner = masked
+        inner, n_found = line[1:-1] if outer else line, 1
+        while n_found and _has_bracket(inner):
+            inner, n_found = _bracket.subn(_kind, inner)
         line = "{" + inner + "}" if outer else inner
     return _number.sub(VALUE, line)
+
+
+def _has_bracket(line: str) -> bool:
+    return "(" in line or "[" in line or "{" in line or "<" in line
 
 
 def _kind(found: re.Match[str]) -> str:
