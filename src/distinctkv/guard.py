@@ -39,7 +39,8 @@ class UpdateGuard:
             )
 
     def __enter__(self) -> None:
-        self.check()
+        if self.dirty:
+            self.check()
         self.dirty = True
 
     def __exit__(

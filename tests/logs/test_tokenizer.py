@@ -1,8 +1,11 @@
 """Masked lines, tokens of lines, and how a template shows them."""
 
+from unittest.mock import patch
+
 import pytest
 from hypothesis import given
 
+from distinctkv.logs import tokenizer
 from distinctkv.logs.rendering import align
 from distinctkv.logs.tokenizer import WILD, clean, mask, show, tokenize
 from tests.logs.strategies import any_line, hard_line
@@ -168,6 +171,17 @@ def test_a_line_is_what_its_tokens_and_values_give(line):
     assert values is not None
     assert first + "".join(map(str.__add__, values, rest)) == line
     assert align(show(masked), line) is not None
+
+
+FAST = ("plain", "number", "sign")
+SLOW = tokenizer.scanner({k: one for k, one in tokenizer.SCANNED.items() if k not in FAST})
+
+
+@given(hard_line)
+def test_kinds_that_are_tried_first_for_speed_change_nothing(line):
+    found = read(line)
+    with patch.object(tokenizer, "_scan", SLOW):
+        assert read(line) == found
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,9 @@ class LogParser:
         """Count one more line of a variant; the variant that holds the line after eviction."""
         now = self.seen
         self.seen = now + 1
-        if variant.count_line(now):
+        variant.last_seen = now
+        variant.count += 1
+        if variant.count == 1:
             self._budget.record_opening(self.seen)
         return self._budget.use(variant, self.seen) if self._bounded else variant
 
@@ -445,11 +447,13 @@ class LineCache:
     def store_blanked(self, line: Line, variant: Variant, n_collapses: int) -> None:
         """Cache the variant of the last line, if it is the same whatever the new words are."""
         new = self._unknown
+        if not new:
+            return
         values = [
             text for token, text in zip(line.key, line.literals, strict=True) if token == WILD
         ]
         shown = any(word in text for word in new for text in values)
-        if new and not shown and (variant.collapsed or not set(new).intersection(line.key)):
+        if not shown and (variant.collapsed or not set(new).intersection(line.key)):
             key = tuple([NEW_WORD if token in new else token for token in line.key])
             self._store(self._blanked, CACHED_BLANKED, self._blank, (key, variant, n_collapses))
 
@@ -460,9 +464,11 @@ class LineCache:
 
     def read(self, line: str | bytes) -> tuple[str, str]:
         """The line as text of bounded length, and masked; counted if it was cut."""
-        line = self._decoded(line)
-        self.truncated += len(line) > self._max_line
-        return self.text(line)
+        text = self._decoded(line)
+        if len(text) > self._max_line:
+            self.truncated += 1
+            text = text[: self._max_line]
+        return text, mask(clean(text))
 
     def text(self, line: str | bytes) -> tuple[str, str]:
         """The line as text of bounded length, and masked."""
@@ -471,11 +477,11 @@ class LineCache:
 
     def _decoded(self, line: str | bytes) -> str:
         """The line as text, at least one character longer than the most if it is too long."""
-        if isinstance(line, bytes):
-            return _decode(line[: 4 * self._max_line + 4])
-        if not isinstance(line, str):
+        if isinstance(line, str):
+            return str(line)
+        if not isinstance(line, bytes):
             raise TypeError(f"a line is str or bytes, got {type(line).__name__}")
-        return str(line)
+        return _decode(line[: 4 * self._max_line + 4])
 
     def absorb(self, other: LineCache) -> None:
         """Count the lines that another one cut; its cached variants are not taken over."""

@@ -73,17 +73,24 @@ class KeyTree:
         todo: list[tuple[Node, int]] = [(self._root, 0)]
         while todo:
             node, place = todo.pop()
-            if REST in node and (place < length or key[-1] in EMPTY):
-                found.append(node[REST][None])
-            if place == length:
-                if None in node:
-                    found.append(node[None])
-                continue
-            token = key[place]
-            if token in node and token != REST:
-                todo.append((node[token], place + 1))
-            if token != WILD and WILD in node and is_word(token):
-                todo.append((node[WILD], place + 1))
+            while True:
+                if REST in node and (place < length or key[-1] in EMPTY):
+                    found.append(node[REST][None])
+                if place == length:
+                    if None in node:
+                        found.append(node[None])
+                    break
+                token = key[place]
+                place += 1
+                same = node.get(token) if token != REST else None
+                if token != WILD and WILD in node and is_word(token):
+                    if same is not None:
+                        todo.append((same, place))
+                    node = node[WILD]
+                elif same is not None:
+                    node = same
+                else:
+                    break
         found = [other for other in found if other != key and _has_word(other)]
         self._last = key, found
         return found
@@ -174,30 +181,29 @@ class Evidence:
     def _update(self, key: Key, change: int) -> list[Key]:
         if not 0 < len(key) <= MAX_TOKENS or self._tau == 0:
             return []
-        before, places, n_words = _hashes(key), *_places(key)
-        opened = self._count_words(key, places, n_words, before, change)
+        places, n_words = _places(key)
+        hashes = [*map(hash, enumerate(key))]  # by ^ one is taken out of all
+        opened = self._count_words(key, places, n_words, hashes, change)
         if key[-1] != REST:
             for place, token in enumerate(key):
                 if token in EMPTY:
-                    opened += self._count_text(key, place, before[place + 1], change)
-        return opened + self._count_pairs(key, places, n_words, change)
+                    opened += self._count_text(key, place, change)
+        return opened + self._count_pairs(key, places, n_words, hashes, change)
 
     def _count_words(
-        self, key: Key, places: Sequence[int], n_words: int, before: Sequence[int], change: int
+        self, key: Key, places: Sequence[int], n_words: int, hashes: Sequence[int], change: int
     ) -> list[Key]:
         """Count the word at each of these places; the patterns with a wildcard there."""
         opened: list[Key] = []
-        counts, length = self._words, len(key)
+        counts = self._words
         messages = n_words < len(places)
-        after = [0]
-        for token in reversed(key):
-            after.append(hash((after[-1], token)))
+        total = reduce(xor, hashes, len(key))
         for place in places:
             token = key[place]
             others = n_words - (not messages or token[0] == MESSAGE_WORD)
             if not others:
                 continue
-            number = hash((before[place], after[length - place - 1], length))
+            number = total ^ hashes[place]
             capitals = len(token) > 1 and token.isupper() and _in_text(key, place)
             count = counts.get(number, 0) + (change + (change << 32) * capitals)
             if count:
@@ -218,19 +224,19 @@ class Evidence:
         part = differing / (self._tau * (differing + others))
         return 1 + (self._min_values - 1) * ceil(part)
 
-    def _count_pairs(self, key: Key, places: Sequence[int], n_words: int, change: int) -> list[Key]:
+    def _count_pairs(
+        self, key: Key, places: Sequence[int], n_words: int, hashes: Sequence[int], change: int
+    ) -> list[Key]:
         """Count the words at each two of these places; the patterns with wildcards at both."""
         opened: list[Key] = []
         if not 2 < n_words <= len(places) <= MAX_WORDS:
             return opened
-        hashes = [hash(one) for one in enumerate(key)]
-        total = len(key) ^ reduce(xor, hashes)
         if n_words < len(places):  # of a message
             places = [place for place in places if key[place][:1] == MESSAGE_WORD]
         needed = self._needed(2, n_words - 2)
-        pairs = self._pairs
+        pairs, total = self._pairs, reduce(xor, hashes, len(key))
         for one, two in combinations(places, 2):
-            number = hash((total ^ hashes[one] ^ hashes[two], one, two))
+            number = total ^ hashes[one] ^ hashes[two]
             count = pairs.get(number, 0) + change
             if count:
                 pairs[number] = count
@@ -263,13 +269,14 @@ class Evidence:
             del self._pair_words[number]
         return found
 
-    def _count_text(self, key: Key, place: int, number: int, change: int) -> list[Key]:
+    def _count_text(self, key: Key, place: int, change: int) -> list[Key]:
         """Count the token after a colon or "=", or none; the pattern for any text there."""
         head, rest = key[: place + 1], key[place + 1 :]
         n_words = _n_apart(head) + (WILD in head[:-2]) if key[place] == ":" else 0
         ends = rest in ((), (WILD,))
         if not (ends or n_words >= MIN_HEAD):
             return []
+        number = hash(head)
         first = self._first.setdefault(number, {})
         token = rest[0] if rest else ""
         count = first.get(token, 0) + change
@@ -288,7 +295,7 @@ class Evidence:
 def _places(key: Key) -> tuple[list[int], int]:
     """The places of words, and how many words are compared: those of a message, or all."""
     places = [place for place, token in enumerate(key) if is_word(token)]
-    messages = sum([token[:1] == MESSAGE_WORD for token in key])
+    messages = sum([key[place][0] == MESSAGE_WORD for place in places])
     return places, messages or len(places)
 
 
@@ -305,18 +312,10 @@ def _in_text(key: Key, place: int) -> bool:
     return before in EMPTY or before.isspace() or is_word(before)
 
 
-def _hashes(key: Sequence[str]) -> list[int]:
-    """The hash of the first n tokens, for each n."""
-    found = [0]
-    for token in key:
-        found.append(hash((found[-1], token)))
-    return found
-
-
 def _n_apart(head: Key) -> int:
     """Words that a blank or a value is before, in contrast to parts of one name."""
     pairs = zip((WILD, *head), head, strict=False)
-    return sum(is_word(b) and (a == WILD or a.isspace() or is_word(a)) for a, b in pairs)
+    return sum([a == WILD or a.isspace() or is_word(a) for a, b in pairs if is_word(b)])
 
 
 def novelty(key: Key, others: Sequence[Key]) -> float:

@@ -59,8 +59,12 @@ class Rendering(NamedTuple):
         """
         if self == other:
             return self
-        literals = tuple(map(_common_literal, self.literals, other.literals))
-        return Rendering(literals, tuple(map(_common_separator, self.separators, other.separators)))
+        literals, separators = self.literals, self.separators
+        if literals != other.literals:
+            literals = tuple(map(_common_literal, literals, other.literals))
+        if separators != other.separators:
+            separators = tuple(map(_common_separator, separators, other.separators))
+        return Rendering(literals, separators)
 
     def joined(self, own: Key) -> Rendering:
         """This rendering with one literal for each of the `runs` of its key."""
@@ -80,23 +84,23 @@ class Rendering(NamedTuple):
         >>> Rendering(("a", "<*>"), ("[", "=", "]")).text()
         '[a=<*>]'
         """
-        literals = [_show(one) for one in self.literals]
-        parts = [_separator(self.separators[0], "", literals[0] if literals else "")]
-        for number, (literal, separator) in enumerate(
-            zip(literals, self.separators[1:], strict=True), 1
-        ):
-            after = literals[number] if number < len(literals) else ""
-            parts += [literal, _separator(separator, literal, after)]
-        return "".join(parts)
+        literals = [_show(one) if GAP in one else one for one in self.literals]
+        separators = [
+            _separator(one, before, after) if GAP in one else one
+            for one, before, after in zip(
+                self.separators, ("", *literals), (*literals, ""), strict=True
+            )
+        ]
+        return separators[0] + "".join(map(str.__add__, literals, separators[1:]))
 
 
 def _separator(separator: str, before: str, after: str) -> str:
-    """A separator between two literals.
+    """A separator between two literals that is not always the same.
 
-    If it is not always the same, a wildcard beside it takes the part that is not common.
+    A wildcard beside it takes the part that is not common.
     """
-    head, gap, tail = separator.partition(GAP)
-    if not gap or after.startswith(WILD):
+    head, _, tail = separator.partition(GAP)
+    if after.startswith(WILD):
         return head
     # Prefix and suffix may overlap: of both only one is shown.
     return tail if before.endswith(WILD) else head + WILD
@@ -230,13 +234,11 @@ def _parts(literal: str) -> tuple[Key, Key, int]:
 
 
 def _show(literal: str) -> str:
-    """A literal, with a wildcard for what differs.
+    """A literal of several lines, with a wildcard for what differs.
 
     Its first and last words may overlap in the shortest text: then the first are shown. Brackets
     and quotes are shown if they end in what is shown.
     """
-    if GAP not in literal:
-        return literal
     head, tail, length = _parts(literal)
     tail = tail if len(head) + len(tail) <= length else ()
     if not _balanced((*head, *tail)):

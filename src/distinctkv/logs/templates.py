@@ -69,12 +69,6 @@ class Variant:
         total = expm1(-decay * self.count) / expm1(-decay) if decay else self.count
         return (self.last_seen + 1) * decay_rate + log(total)
 
-    def count_line(self, now: int) -> bool:
-        """Count one more line, of this number; whether it is the first."""
-        self.last_seen = now
-        self.count += 1
-        return self.count == 1
-
     def use(self, weight: float) -> None:
         """Add a use, of which the weight is given as a logarithm."""
         self.usage = add_usage(self.usage, weight)
@@ -283,9 +277,8 @@ class Templates:
 
     def _full(self, key: Key) -> Variant | None:
         """The collapsed variant that counts lines with this key."""
-        covering = (self.variants[other] for other in self._tree.covering(key))
-        full = (one for one in covering if one.collapsed)
-        return min(full, key=lambda one: one.key, default=None)
+        full = [other for other in self._tree.covering(key) if self.variants[other].collapsed]
+        return self.variants[min(full)] if full else None
 
     def _open(self, variant: Variant) -> None:
         """Add a variant, and the patterns that it opens."""

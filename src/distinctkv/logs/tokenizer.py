@@ -48,7 +48,7 @@ class Line(NamedTuple):
 # Quoted text: the first quote follows no word (as in "don't"), or the prefix of a string (b"...").
 _quoted = re.compile(
     r"['\"](?:(?<![\w'\"].)|(?<=\b[bruf].))(?:"
-    r"(?<=')(?:[^'\\]|\\.|(?<=\w)'(?=\w))*'|(?<=\")(?:[^\"\\]|\\.)*\")(?![\w'\"])"
+    r"(?<=')(?:[^'\\]++|\\.|(?<=\w)'(?=\w))*+'|(?<=\")(?:[^\"\\]++|\\.)*+\")(?![\w'\"])"
 )
 _quoted_value = re.compile(_quoted.pattern + r"(?!\s*:)")  # but not the name of a field
 # The method of a request is a verb, so it is kept: "GET /index.html HTTP/1.1".
@@ -56,8 +56,8 @@ _request = re.compile(r'"(?:GET|POST|PUT|DELETE|HEAD|PATCH|OPTIONS|CONNECT|TRACE
 # The innermost bracket around quoted text or another bracket with structure in it. It may contain
 # a bracket of words, arrows and comparisons.
 _PLAIN = r"[^()\[\]{}<>]"
-_INSIDE = rf"(?:{_PLAIN}|\({_PLAIN}*\)|\[{_PLAIN}*\]|(?<=[ =-])>|<(?=[ =-]))*"
-_HAS = rf"(?={_PLAIN}*[{_MASKS}'\"(\[])"
+_INSIDE = rf"(?:{_PLAIN}++|\({_PLAIN}*\)|\[{_PLAIN}*\]|(?<=[ =-])>|<(?=[ =-]))*"
+_HAS = rf"(?=[^()\[\]{{}}<>{_MASKS}'\"]*+[{_MASKS}'\"(\[])"
 _bracket = re.compile(
     rf"[(\[{{<](?:(?<=\{{){_INSIDE}\}}|(?<=\[){_HAS}{_INSIDE}\]|(?<=\(){_HAS}{_INSIDE}\)|"
     rf"(?<![\w<>-]<)(?<=<)(?=\w){_INSIDE}>|(?<=<)\*>)"
@@ -68,8 +68,8 @@ PATH = (
     r"(?:\?[^\s\"'<>]*)?"
 )
 NUMBER = (
-    r"[A-Za-z0-9]*(?:[.,:_-][0-9][A-Za-z0-9]*)+|[A-Za-z0-9]+|(?<![A-Za-z][0-9])|"
-    r"(?![A-Za-z_.]*[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9]))"
+    r"[A-Za-z0-9]*+(?:[.,:_-][0-9][A-Za-z0-9]*+)++|[A-Za-z0-9]++|(?<![A-Za-z][0-9])|"
+    r"(?![A-Za-z_.]*+[(=])(?:(?=\w)|(?<![A-Za-z]{2}[0-9]))"
 )
 
 
@@ -82,8 +82,14 @@ HEX = (
 
 
 def numbers(path: str = PATH, number: str = NUMBER, name: str = HEX) -> re.Pattern[str]:
-    """The expression that finds paths, numbers and ids, by what follows their first character."""
-    return re.compile(rf"[/0-9a-f](?:(?<!/){name}|(?<=/){path}|(?<=[0-9])(?:{number}))")
+    """The expression that finds paths, numbers and ids, by what follows their first character.
+
+    Most letters are within words, where no id begins: they are passed over first.
+    """
+    return re.compile(
+        r"[/0-9a-f](?<![^ =\"'\[][a-f])"
+        rf"(?:(?<!/){name}|(?<=[0-9])(?:{number})|(?<=/){path})"
+    )
 
 
 _number = numbers()
@@ -95,7 +101,7 @@ _message = re.compile(
 )
 # Quoted text is the message if it is the whole line, or only name=value pairs follow.
 _opening = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*+)"(?=\s+[\w.-]+=|$)')
-_logfmt = re.compile(r"[\w.]+=")
+_logfmt = re.compile(r"[\w.]++=")
 # Scripts that put no blanks between words: a run of their letters is a word.
 _UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _word = re.compile(rf"[{_UNSPACED}]+|[^\W\d_{_UNSPACED}]+")
@@ -144,13 +150,17 @@ def _mask(line: str, json: bool) -> str:
     """Brackets from the inside out. Fields of a line that is a JSON object keep their names."""
     if "'" in line or '"' in line:
         line = (_quoted_value if json else _quoted).sub(_kind, line)
-    if "(" in line or "[" in line or "{" in line or "<" in line:
+    if _has_bracket(line):
         outer = json and line[:1] == "{" and line[-1:] == "}"
-        inner = line[1:-1] if outer else line
-        while (masked := _bracket.sub(_kind, inner)) != inner:
-            inner = masked
+        inner, n_found = line[1:-1] if outer else line, 1
+        while n_found and _has_bracket(inner):
+            inner, n_found = _bracket.subn(_kind, inner)
         line = "{" + inner + "}" if outer else inner
     return _number.sub(VALUE, line)
+
+
+def _has_bracket(line: str) -> bool:
+    return "(" in line or "[" in line or "{" in line or "<" in line
 
 
 def _kind(found: re.Match[str]) -> str:
@@ -191,59 +201,72 @@ _CALENDAR = frozenset(
 )
 _MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*\.?"
 _ZONE = r"(?: (?:UTC|GMT|[A-Z]{1,3}[DS]T|[CEMW]ET))?"
-_CALENDAR_START = "Mon|Tue|Wed|Thu|Fri|Sat|Sun|Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_CALENDAR_START = (
+    "(?=[ADFJMNOSTW])(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun|"
+    "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+)
 _HOST = rf"[A-Za-z0-9{VALUE}_-]+"
 _HEX, _BYTE = f"[0-9A-Fa-f{VALUE}]", f"(?:[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}})"
 _DELIMITERS = rf"\s=:,;|()\[\]{{}}<>@\"'%#!?*`、。「」（）：{_STRUCTURES}"
 _FLAT = r"(?:[^()\[\]{}<>]|\([^()\[\]{}<>]*\)|\[[^()\[\]{}<>]*\])*"
 _SIMPLE = rf"[(\[](?=[^()\[\]]*[{_MASKS}\d=,]){_FLAT}[)\]]"
-# What a masked line consists of, the first that matches; all but the last three are values.
+# What a masked line consists of, the first that matches.
 SCANNED: dict[str, str] = {
     # Most tokens are words and values between blanks, and signs: found first, as it is fastest.
-    # Dates and dumps begin like them.
-    "plain": rf"(?!{_CALENDAR_START})[A-Za-z]{{3,}}(?= \S)",
-    "number": rf"{VALUE}(?= (?!{_CALENDAR_START}|[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}} )\S)",
-    "sign": r"[:=]",
-    "url": rf"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*://[^\s\"'<>|,;)\]}}{_STRUCTURES}]+",
+    # Dates, dumps, addresses and errors begin or end like them.
+    "plain": (
+        rf"{MESSAGE_WORD}?(?!{_CALENDAR_START}|[A-Fa-f]{{2}} |[A-Fa-f]+:)"
+        r"_*+[A-Za-z][A-Za-z_]*+(?:-[A-Za-z_]++)*+"
+        r"(?=[ \t);'\"\]}>|]|,\s|=(?!=)|(?<!Error|ption|ailed)(?:\Z|:(?![:/\\])))"
+    ),
+    "number": (
+        rf"{VALUE}(?=(?: |\Z)(?!{_CALENDAR_START}|[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}} )|"
+        r"[\t);'\"\]}>|]|[,:]\s)"
+    ),
+    "sign": r"[:=,;|)\]}<>\"'%#!?*`]",
+    "kind": rf"[{_STRUCTURES}]",
+    "blanks": r"\s+",
+    "url": rf"(?<![A-Za-z+.-])[A-Za-z][A-Za-z+.-]*+://[^\s\"'<>|,;)\]}}{_STRUCTURES}]+",
     # A word, a comma and one more part are words of a message, unless a name is before them.
     "list": (
         rf"(?:(?<=[=:])|(?<=\s)(?![^\W\d_]+,[^\s,;]+(?:[\s;]|$)))"
-        rf"[\w.@/+{VALUE}-]+(?:,[\w.@/+{VALUE}-]+)+(?![^\s;])"
+        rf"[\w.@/+{VALUE}-]++(?:,[\w.@/+{VALUE}-]++)++(?![^\s;])"
     ),
     "address": (
-        rf"(?<![\w:{VALUE}])(?:{_HEX}{{1,6}}(?:::?{_HEX}{{1,6}}){{2,}}|"
+        rf"(?<![\w:{VALUE}])(?={_HEX}*+:)(?:{_HEX}{{1,6}}(?:::?{_HEX}{{1,6}}){{2,}}|"
         rf"(?:[A-Fa-f]{{2,4}}:)+:?{_HEX}*{VALUE}|{_HEX}*{VALUE}(?:::?[A-Fa-f]{{2,4}})+)(?![\w:{VALUE}])"
     ),
     "dump": rf"(?<!\S)(?:{_BYTE} ){{3,}}{_BYTE}(?!\S)",
     "base64": (
-        rf"(?<![\w+/{VALUE}])(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;])"
+        rf"(?<![\w+/{VALUE}])(?=[\w+/{VALUE}]++=)(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;])"
     ),
-    "mail": rf"(?<![\w.+{VALUE}-])[\w.+{VALUE}-]+@{_HOST}(?:\.{_HOST})+",
+    "mail": rf"(?<![\w.+{VALUE}-])[\w.+{VALUE}-]++@{_HOST}(?:\.{_HOST})+",
     "date": (
         r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? +)?(?:"
         rf"{_MONTH} +{VALUE}(?:,? +{VALUE}){{0,2}}{_ZONE}(?: {VALUE})?|"
         rf"{VALUE}[ /-]{_MONTH}[ /-]{VALUE}(?: {VALUE})?{_ZONE})(?!\w)"
     ),
-    "error": r"(?<![\w.])[A-Za-z_][\w.]*(?:Error|Exception|Failed)(?=:|\(|$)",
-    "call": rf"(?<=[\s:=,])[A-Za-z_][\w.]*(?:[{_STRUCTURES}]|{_SIMPLE})",
+    "error": (
+        r"(?<![\w.])[A-Za-z_][\w.]*+(?=:|\(|$)"
+        r"(?:(?<=[\w.]Error)|(?<=[\w.]Exception)|(?<=[\w.]Failed))"
+    ),
+    "call": rf"(?<=[\s:=,])[A-Za-z_][\w.]*+(?:[{_STRUCTURES}]|{_SIMPLE})",
     # A capitalised word in brackets at the start may be what happened: [FAILED].
     "tag": rf"\[(?!(?<=\A\[)(?:[A-Z][a-z]+|[A-Z]{{2,}})\] ){_FLAT}\]|{_SIMPLE}|(?<!\w)\(\)",
     "open": (
         r"(?<![^\s:=])(?:[A-Za-z_]+(?=\())?"
         r"[\[{(](?:[^()\[\]{}]|\([^()\[\]{}]*\)|\[[^()\[\]{}]*\])*$"
     ),
-    "host": rf"(?<![\w.@/-])[a-z0-9{VALUE}-]+(?:\.[a-z0-9{VALUE}-]+)+(?=:{VALUE})",
-    "kind": rf"[{_STRUCTURES}]",
+    "host": rf"(?<![\w.@/-])[a-z0-9{VALUE}-]++(?:\.[a-z0-9{VALUE}-]++)++(?=:{VALUE})",
     "windows": (
-        r"(?:[A-Za-z]:|(?<![\w\\])\w+|\\)?(?<!\\[nr])\\(?!\\?[nrt](?:[\s\"'\\]|$))"
+        r"(?:[A-Za-z]:|(?<![\w\\])\w++|\\)?(?<!\\[nr])\\(?!\\?[nrt](?:[\s\"'\\]|$))"
         rf"[^\s\"'<>|,;()\[\]{_STRUCTURES}]+"
     ),
     "stem": (
-        rf"(?<![\w.{VALUE}/-])(?:[A-Za-z_]{{2,}}(?=\.{VALUE}(?!\w))|"
-        rf"(?:[A-Z_]{{2,}}|[A-Z]?[a-z_]{{2,}})(?=/{VALUE}(?![^\s,;:)\]\"'])))"
+        rf"(?<![\w.{VALUE}/-])(?:[A-Za-z_]{{2,}}+(?=\.{VALUE}(?!\w))|"
+        rf"(?:[A-Z_]{{2,}}+|[A-Z]?[a-z_]{{2,}}+)(?=/{VALUE}(?![^\s,;:)\]\"'])))"
     ),
     "word": rf"{MESSAGE_WORD}?(?:[{_UNSPACED}]+|[^{_DELIMITERS}{_UNSPACED}]+)",
-    "blanks": r"\s+",
     "mark": r".",
 }
 
@@ -267,7 +290,8 @@ _named = re.compile(r"[A-Za-z_-]{2,}\d$")
 _dotted = re.compile(r"[\w-]+(?:\.[\w-]+)+\.?$")
 _USER = frozenset("for by of as from invalid illegal unknown new".split())  # noqa: SIM905
 _user = re.compile(r"[A-Za-z_][\w.-]*$")
-_edges = re.compile(r"([/.+~&$\\-]*).*?(\.*)$", re.DOTALL)
+_EDGES = "/.+~&$\\-"  # marks before a value that a template shows
+_CONSTANT = frozenset(("plain", "word", "sign", "mark", "blanks"))  # all other kinds are values
 _OPAQUE = frozenset(
     ("url", "mail", "address", "dump", "base64", "windows", "date", "list", "host", "error")
 )
@@ -284,48 +308,45 @@ def tokenize(masked: str) -> Line:
     """
     tokens: list[str] = []
     literals: list[str] = []
-    spans: list[tuple[int, int]] = []
+    separators: list[str] = []  # before each token, still masked
+    reached = 0  # the end of the last token
     value = -1  # the last token that is a value, if only marks came since then
-    reached = 0  # of the line
+    value_end = 0
     before, last = "", ""  # the last two words, to know "for user X"
     for found in _scan.finditer(masked):
         kind = found.lastgroup
         assert kind is not None
-        text = found[kind]
-        start, end = found.span(kind)
+        text, end = found[kind], found.end()
+        start = end - len(text)
         if start < reached:
             break
-        if kind == "plain":
-            if text not in _NEVER_PLAIN and last != "user":
-                before, last, value = last, text, -1
-                tokens.append(text)
-                literals.append(text)
-                spans.append((start, end))
-                continue
-            kind = "word"
-        if kind == "number":
-            before, last = last, text
-        elif kind == "error":  # the class of an exception at the start names the event
-            if any(map(_is_text, tokens)):  # elsewhere it is a value, with its message
-                end = reached = len(masked)
-            else:
-                kind = "word"
-                before, last, value = last, text, -1
-        elif kind == "stem":  # of a name with a number: TCP_MISS/200
-            kind, value = "word", -1
-        elif kind == "word":
+        if kind == "plain" and last != "user" and text not in _NEVER_PLAIN:
+            before, last, value = last, text, -1
+        elif kind == "sign":
+            pass
+        elif kind == "word" or kind == "plain":
             if _is_value(text, masked[end : end + 1], first=not tokens) or (
                 last == "user" and before in _USER and _user.match(text)
             ):
                 kind = "value"
             elif value == len(tokens) - 1 >= 0 and text.rstrip("-.") in _UNITS:
-                literals[value] += masked[spans[value][1] : end]
-                spans[value] = spans[value][0], end
+                literals[value] += masked[reached:end]
+                reached = value_end = end
                 continue
             elif any(map(str.isalnum, text)):
                 value = -1
             before, last = last, text
-        if kind in ("word", "sign", "mark", "blanks"):
+        elif kind == "number":
+            before, last = last, text
+        elif kind == "error":  # the class of an exception at the start names the event
+            if any(map(_is_text, tokens)):  # elsewhere it is a value, with its message
+                end = len(masked)
+            else:
+                kind = "word"
+                before, last, value = last, text, -1
+        elif kind == "stem":  # of a name with a number: TCP_MISS/200
+            kind, value = "word", -1
+        if kind in _CONSTANT:
             # Indentation and columns: a run of blanks before a word is compared, one blank is not.
             if text in _SKIPPED or (
                 kind == "blanks" and (len(text) == 1 or masked[end : end + 1] in _DRAWN)
@@ -334,29 +355,30 @@ def tokenize(masked: str) -> Line:
             token, literal = text, text.lstrip(MESSAGE_WORD)
             if kind != "blanks" and not is_word(text):  # a mark that is repeated is one mark
                 token = _repeated.sub(r"\1", text)
-                if len(token) == 1 and tokens and tokens[-1] == token and spans[-1][1] == start:
+                if len(token) == 1 and tokens and tokens[-1] == token and reached == start:
                     literals[-1] += literal
-                    spans[-1] = spans[-1][0], end
+                    reached = end
                     continue
+            tokens.append(token)
+            literals.append(literal)
         else:
-            token, literal = WILD, _literal(kind, text)
-            if tokens and (tokens[-1].isspace() or (tokens[-1] in "<>" and spans[-1][1] == start)):
-                _drop(1, tokens, literals, spans)  # padding of a value, "less than a value"
+            literal = WILD if kind == "number" else _literal(kind, text)
             if value >= 0:  # adjacent values are one
-                _drop(len(tokens) - 1 - value, tokens, literals, spans)
-                literals[value] += show(masked[spans[value][1] : start]) + literal
-                spans[value] = spans[value][0], end
+                _drop(len(tokens) - 1 - value, tokens, literals, separators)
+                literals[value] += show(masked[value_end:start]) + literal
+                reached = value_end = end
                 continue
-            value = len(tokens)
-        tokens.append(token)
-        literals.append(literal)
-        spans.append((start, end))
-    separators, reached = [], 0
-    for start, end in spans:
-        separators.append(show(masked[reached:start]))
+            # Padding of a value, "less than a value"
+            if tokens and (tokens[-1].isspace() or (tokens[-1] in "<>" and reached == start)):
+                reached -= len(separators[-1]) + len(literals[-1])
+                _drop(1, tokens, literals, separators)
+            value, value_end = len(tokens), end
+            tokens.append(WILD)
+            literals.append(literal)
+        separators.append(masked[reached:start])
         reached = end
-    separators.append(show(masked[reached:]))
-    return Line(tuple(tokens), tuple(literals), tuple(separators))
+    separators.append(masked[reached:])
+    return Line(tuple(tokens), tuple(literals), tuple(map(show, separators)))
 
 
 def _is_text(token: str) -> bool:
@@ -366,11 +388,11 @@ def _is_text(token: str) -> bool:
 
 def _literal(kind: str | None, text: str) -> str:
     """How a template shows a value: structures and names with a digit by their text."""
-    if kind == "number":
-        return WILD
     if kind == "value":
-        found = None if _named.match(text) else _edges.match(text)
-        return found[1] + WILD + found[2] if found else text
+        if _named.match(text):
+            return text
+        core = text.lstrip(_EDGES)
+        return text[: len(text) - len(core)] + WILD + core[len(core.rstrip(".")) :]
     quoted = kind == "call" and text[-1] in KINDS["'"] + KINDS['"']  # b"..." and the like
     return WILD if quoted or kind in _OPAQUE else show(text)
 
