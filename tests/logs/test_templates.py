@@ -1,5 +1,7 @@
 """Templates as a whole: which lines share one, and what it shows."""
 
+import pytest
+
 from distinctkv.logs import LogParser
 
 NAMES = "perl libgdbm6 curl gpgv tar vim zlib1g make bash dash sed grep gawk less file mount"
@@ -12,3 +14,10 @@ def test_values_beside_each_other_are_one_however_they_were_recognised():
         parser = LogParser()
         parser.add_many(order)
         assert [one.template for one in parser.templates()] == ["unpacked <*>:<*> <*>"]
+
+
+@pytest.mark.parametrize("lines", [["==12787==", "== =="], ["= 5", "="], [":5", ":"]])
+def test_every_template_of_marks_has_lines(lines):
+    parser = LogParser()
+    parser.add_many(lines)
+    assert sum(one.count for one in parser.templates()) == len(lines)

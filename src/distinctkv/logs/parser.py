@@ -91,8 +91,13 @@ class LogParser:
         variant = self._cache.find(line)
         if variant is None:
             return self._add_new(line)
-        with self._guard:
-            return _report(self._count(variant), line)
+        guard = self._guard  # as by ``with``, but most lines come here, and that is slower
+        if guard.dirty:
+            guard.check()
+        guard.dirty = True
+        match = self._report(variant, line)
+        guard.dirty = False
+        return match
 
     def _add_new(self, line: str | bytes) -> LogMatch:
         """Take in a line that is not cached."""
@@ -100,14 +105,14 @@ class LogParser:
         with self._guard:
             variant = self._cache.find_masked(text, masked) or self._find_blanked(masked)
             if variant is not None:
-                return _report(self._count(variant), text)
+                return self._report(variant, text)
             read = tokenize(masked)
             known = self._templates.find(read.key)
             before = None if known is None or known.template is None else known.template.text
             next_id = self._templates.next_id
             novelty = 0.0 if before is not None else self._templates.novelty(read.key)
             variant = self._insert(text, masked, read)
-            match = _report(self._count(variant), text, before)
+            match = self._report(variant, text, before)
             match.novelty, match.opened = novelty, match.id >= next_id
             match.changed = match.changed and not match.opened
             return match
@@ -137,11 +142,8 @@ class LogParser:
         self._guard.check()
         text, masked = self._cache.text(line)
         variant = self._templates.find(tokenize(masked).key)
-        return (
-            None
-            if variant is None or variant.template is None
-            else LogMatch(variant.template, text)
-        )
+        template = None if variant is None else variant.template
+        return None if template is None else LogMatch(template.id, template.text, text)
 
     def templates(self) -> list[LogTemplate]:
         """All templates, oldest first."""
@@ -302,6 +304,16 @@ class LogParser:
         self._cache.store(text, masked, variant)
         return variant
 
+    def _report(self, variant: Variant, line: str | bytes, before: str | None = None) -> LogMatch:
+        """Count a line; its match, ``changed`` if the text differs from that of the last match."""
+        template = self._count(variant).template
+        assert template is not None
+        text = template.text
+        match = LogMatch(template.id, text, line)
+        if template.reported is not text:
+            match.changed = template.report(before)
+        return match
+
     def _count(self, variant: Variant) -> Variant:
         """Count one more line of a variant; the variant that holds the line after eviction."""
         now = self.seen
@@ -324,10 +336,9 @@ class LogMatch:
 
     __slots__ = ("_line", "changed", "id", "novelty", "opened", "template")
 
-    def __init__(self, template: Template, line: str | bytes) -> None:
-        self.id, self.template = template.id, template.text
+    def __init__(self, number: int, template: str, line: str | bytes) -> None:
+        self.id, self.template, self._line = number, template, line
         self.novelty, self.opened, self.changed = 0.0, False, False
-        self._line = line
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -347,16 +358,6 @@ class LogMatch:
             f"LogMatch(id={self.id}, template={self.template!r}, parameters={self.parameters}, "
             f"novelty={self.novelty:.3g}, opened={self.opened}, changed={self.changed})"
         )
-
-
-def _report(variant: Variant, line: str | bytes, before: str | None = None) -> LogMatch:
-    """The match of a line, ``changed`` if the text differs from that of the last match."""
-    template = variant.template
-    assert template is not None
-    match = LogMatch(template, line)
-    if template.reported is not match.template:
-        match.changed = template.report(before)
-    return match
 
 
 def _id(variant: Variant) -> int:
@@ -394,6 +395,8 @@ def _rows(lines: Iterable[str | bytes]) -> list[str | bytes]:
         kind = type(lines).__name__
         raise TypeError(f"expected several lines, got one {kind}; put it in a list: [line]")
     rows = [*lines]
+    if {*map(type, rows)} <= {str, bytes}:
+        return rows
     for number, line in enumerate(rows):
         if not isinstance(line, (str, bytes)):
             raise TypeError(f"a line is str or bytes, got {type(line).__name__} at {number}")

@@ -13,10 +13,10 @@ the lines matters nor in which of several parsers they were.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from itertools import combinations
-from math import ceil, inf
+from math import ceil
 from operator import eq, xor
 from typing import Any
 
@@ -182,30 +182,32 @@ class Evidence:
         if not 0 < len(key) <= MAX_TOKENS or self._tau == 0:
             return []
         places, n_words = _places(key)
-        hashes = [*map(hash, enumerate(key))]  # by ^ one is taken out of all
-        opened = self._count_words(key, places, n_words, hashes, change)
+        hashes = [*map(hash, enumerate(key))]
+        total = reduce(xor, hashes, len(key))
+        others = [total ^ one for one in hashes]  # for each place a hash of all other tokens
+        opened = self._count_words(key, places, n_words, others, change)
         if key[-1] != REST:
             for place, token in enumerate(key):
                 if token in EMPTY:
                     opened += self._count_text(key, place, change)
-        return opened + self._count_pairs(key, places, n_words, hashes, change)
+        return opened + self._count_pairs(key, places, n_words, hashes, others, change)
 
     def _count_words(
-        self, key: Key, places: Sequence[int], n_words: int, hashes: Sequence[int], change: int
+        self, key: Key, places: Sequence[int], n_words: int, numbers: Sequence[int], change: int
     ) -> list[Key]:
         """Count the word at each of these places; the patterns with a wildcard there."""
         opened: list[Key] = []
         counts = self._words
         messages = n_words < len(places)
-        total = reduce(xor, hashes, len(key))
         for place in places:
             token = key[place]
             others = n_words - (not messages or token[0] == MESSAGE_WORD)
             if not others:
                 continue
-            number = total ^ hashes[place]
-            capitals = len(token) > 1 and token.isupper() and _in_text(key, place)
-            count = counts.get(number, 0) + (change + (change << 32) * capitals)
+            number = numbers[place]
+            count = counts.get(number, 0) + change
+            if token.isupper() and len(token) > 1 and _in_text(key, place):
+                count += change << 32
             if count:
                 counts[number] = count
             else:
@@ -225,7 +227,13 @@ class Evidence:
         return 1 + (self._min_values - 1) * ceil(part)
 
     def _count_pairs(
-        self, key: Key, places: Sequence[int], n_words: int, hashes: Sequence[int], change: int
+        self,
+        key: Key,
+        places: Sequence[int],
+        n_words: int,
+        hashes: Sequence[int],
+        others: Sequence[int],
+        change: int,
     ) -> list[Key]:
         """Count the words at each two of these places; the patterns with wildcards at both."""
         opened: list[Key] = []
@@ -234,15 +242,15 @@ class Evidence:
         if n_words < len(places):  # of a message
             places = [place for place in places if key[place][:1] == MESSAGE_WORD]
         needed = self._needed(2, n_words - 2)
-        pairs, total = self._pairs, reduce(xor, hashes, len(key))
+        pairs, pair_words = self._pairs, self._pair_words
         for one, two in combinations(places, 2):
-            number = total ^ hashes[one] ^ hashes[two]
+            number = others[one] ^ hashes[two]
             count = pairs.get(number, 0) + change
             if count:
                 pairs[number] = count
             else:
                 del pairs[number]
-            if number in self._pair_words or (change > 0 and count >= needed):
+            if number in pair_words or (change > 0 and count >= needed):
                 pattern = _opened(key, one, two)
                 words = self._words_of(number, pattern, key, (one, two), change)
                 if change > 0 and min(map(len, words)) >= needed:
@@ -274,7 +282,7 @@ class Evidence:
         head, rest = key[: place + 1], key[place + 1 :]
         n_words = _n_apart(head) + (WILD in head[:-2]) if key[place] == ":" else 0
         ends = rest in ((), (WILD,))
-        if not (ends or n_words >= MIN_HEAD):
+        if not (ends or n_words >= MIN_HEAD) or not _has_word(head):
             return []
         number = hash(head)
         first = self._first.setdefault(number, {})
@@ -318,16 +326,18 @@ def _n_apart(head: Key) -> int:
     return sum([a == WILD or a.isspace() or is_word(a) for a, b in pairs if is_word(b)])
 
 
-def novelty(key: Key, others: Sequence[Key]) -> float:
+def novelty(key: Key, others: Iterable[tuple[Key, int]]) -> float:
     """Least part of its constants that another key of the same length does not share; or 1.
 
-    >>> novelty(tuple("abcd"), [tuple("abxx"), tuple("xbcd")])
+    The other keys come with the number of their constants.
+
+    >>> novelty(tuple("abcd"), [(tuple("abxx"), 4), (tuple("xbcd"), 4)])
     0.25
     """
     words = [None if token == WILD else token for token in key]
-    least = inf
-    for other in others:
-        constants = len(other) - other.count(WILD)
+    most = 0.0
+    for other, constants in others:
         shared = sum(map(eq, words, other))
-        least = min(least, 1 - shared / constants if constants else 1.0)
-    return min(least, 1.0)
+        if shared > most * constants:
+            most = shared / constants
+    return 1 - most

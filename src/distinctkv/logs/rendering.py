@@ -84,23 +84,25 @@ class Rendering(NamedTuple):
         >>> Rendering(("a", "<*>"), ("[", "=", "]")).text()
         '[a=<*>]'
         """
-        literals = [_show(one) if GAP in one else one for one in self.literals]
-        separators = [
-            _separator(one, before, after) if GAP in one else one
-            for one, before, after in zip(
-                self.separators, ("", *literals), (*literals, ""), strict=True
-            )
-        ]
-        return separators[0] + "".join(map(str.__add__, literals, separators[1:]))
+        text = self._joined()
+        if GAP not in text:
+            return text
+        literals = [_show(one) for one in self.literals]
+        around = zip(self.separators, ("", *literals), (*literals, ""), strict=True)
+        return Rendering(tuple(literals), tuple([_separator(*one) for one in around]))._joined()
+
+    def _joined(self) -> str:
+        first, *others = self.separators
+        return first + "".join(map(str.__add__, self.literals, others))
 
 
 def _separator(separator: str, before: str, after: str) -> str:
-    """A separator between two literals that is not always the same.
+    """A separator between two literals.
 
-    A wildcard beside it takes the part that is not common.
+    If it is not always the same, a wildcard beside it takes the part that is not common.
     """
-    head, _, tail = separator.partition(GAP)
-    if after.startswith(WILD):
+    head, gap, tail = separator.partition(GAP)
+    if not gap or after.startswith(WILD):
         return head
     # Prefix and suffix may overlap: of both only one is shown.
     return tail if before.endswith(WILD) else head + WILD
@@ -234,11 +236,13 @@ def _parts(literal: str) -> tuple[Key, Key, int]:
 
 
 def _show(literal: str) -> str:
-    """A literal of several lines, with a wildcard for what differs.
+    """A literal, with a wildcard for what differs.
 
     Its first and last words may overlap in the shortest text: then the first are shown. Brackets
     and quotes are shown if they end in what is shown.
     """
+    if GAP not in literal:
+        return literal
     head, tail, length = _parts(literal)
     tail = tail if len(head) + len(tail) <= length else ()
     if not _balanced((*head, *tail)):

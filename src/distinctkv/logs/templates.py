@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .patterns import Evidence, KeyTree, novelty
 from .rendering import Rendering, common, joined
-from .tokenizer import Key, Line
+from .tokenizer import WILD, Key, Line
 
 MAX_VARIANTS = 64  # that a pattern covers; then they collapse into it, and new keys open none
 COMPARED = 256  # latest keys of one length that the novelty of a line is measured against
@@ -191,7 +191,7 @@ class Templates:
         self._evidence = Evidence(self._tree, tau, min_values)
         self._by_id: dict[int, Template] = {}
         self._n_templates = 0
-        self._lengths: dict[int, dict[Key, None]] = {}  # by number of tokens the keys
+        self._lengths: dict[int, dict[Key, int]] = {}  # by number of tokens the keys: constants
         self._joined: dict[Key, dict[Key, None]] = {}  # by `joined` the keys that differ from it
 
     def __len__(self) -> int:
@@ -211,8 +211,8 @@ class Templates:
 
     def novelty(self, key: Key) -> float:
         """Least part of its constants that a known key does not share, of the latest ones."""
-        latest = islice(reversed(self._lengths.get(len(key), {})), COMPARED)
-        return novelty(key, [*latest])
+        latest = reversed(self._lengths.get(len(key), {}).items())
+        return novelty(key, islice(latest, COMPARED))
 
     def insert(self, line: Line, example: str, now: int, *, seeded: bool = False) -> Variant:
         """The variant that counts a line; its rendering then fits the line."""
@@ -339,7 +339,7 @@ class Templates:
         self.variants[key] = variant
         self._tree.add(key)
         self.words.update(key)
-        self._lengths.setdefault(len(key), {})[key] = None
+        self._lengths.setdefault(len(key), {})[key] = len(key) - key.count(WILD)
         self._count_held(variant, 1)
 
     def _count_held(self, variant: Variant, change: int) -> None:

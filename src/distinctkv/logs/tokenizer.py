@@ -352,15 +352,15 @@ def tokenize(masked: str) -> Line:
                 kind == "blanks" and (len(text) == 1 or masked[end : end + 1] in _DRAWN)
             ):
                 continue
-            token, literal = text, text.lstrip(MESSAGE_WORD)
+            token = text
             if kind != "blanks" and not is_word(text):  # a mark that is repeated is one mark
                 token = _repeated.sub(r"\1", text)
                 if len(token) == 1 and tokens and tokens[-1] == token and reached == start:
-                    literals[-1] += literal
+                    literals[-1] += text
                     reached = end
                     continue
             tokens.append(token)
-            literals.append(literal)
+            literals.append(text)
         else:
             literal = WILD if kind == "number" else _literal(kind, text)
             if value >= 0:  # adjacent values are one
@@ -378,6 +378,8 @@ def tokenize(masked: str) -> Line:
         separators.append(masked[reached:start])
         reached = end
     separators.append(masked[reached:])
+    if MESSAGE_WORD in masked:
+        literals = [literal.lstrip(MESSAGE_WORD) for literal in literals]
     return Line(tuple(tokens), tuple(literals), tuple(map(show, separators)))
 
 
@@ -423,7 +425,7 @@ def _is_value(word: str, after: str, *, first: bool) -> bool:
 @lru_cache(1 << 14)
 def is_word(token: str) -> bool:
     """Whether a token has letters or digits: not a mark, not a value."""
-    return token != WILD and any(map(str.isalnum, token))
+    return token.isalnum() or (token != WILD and any(map(str.isalnum, token)))
 
 
 # Blanking
@@ -431,7 +433,7 @@ def is_word(token: str) -> bool:
 _TELLING = _NEVER_PLAIN | _USER | {"user", "Caused"}  # words that decide what others are
 # A word that is one token whatever its letters are, and tells nothing about its neighbours.
 _blankable = re.compile(
-    rf"(?<![^\s=(])(?!{_CALENDAR_START}|[A-Fa-f]+:)[A-Za-z]{{2,}}[a-z](?<!Error|ption|ailed)"
+    rf"(?<![^\s=(])(?!{_CALENDAR_START}|[A-Fa-f]+:)([A-Za-z]{{2,}}[a-z])(?<!Error|ption|ailed)"
     r"(?= \S|\)|$|:(?![:/\\]))"
 )
 
@@ -442,13 +444,10 @@ def blank(masked: str, known: Container[str]) -> tuple[str, list[str]]:
     >>> blank(mask("door 7 of house Elm is open"), {"door", "of", "house", "is", "open"})[1]
     ['Elm']
     """
-    unknown = []
-
-    def replace(found: re.Match[str]) -> str:
-        word = found[0]
-        if word in known or word in _TELLING:
-            return word
-        unknown.append(word)
-        return BLANK
-
-    return _blankable.sub(replace, masked), unknown
+    parts, unknown = _blankable.split(masked), []
+    for place in range(1, len(parts), 2):
+        word = parts[place]
+        if word not in known and word not in _TELLING:
+            unknown.append(word)
+            parts[place] = BLANK
+    return "".join(parts), unknown
