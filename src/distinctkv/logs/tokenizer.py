@@ -353,12 +353,13 @@ def tokenize(masked: str) -> Line:
             ):
                 continue
             token = text
-            if kind != "blanks" and not is_word(text):  # a mark that is repeated is one mark
-                token = _repeated.sub(r"\1", text)
-                if len(token) == 1 and tokens and tokens[-1] == token and reached == start:
-                    literals[-1] += text
-                    reached = end
-                    continue
+            if kind == "word":
+                if not (text[-1].isalnum() or is_word(text)):
+                    token = _repeated.sub(r"\1", text)  # a mark that is repeated is one mark
+            elif kind != "plain" and tokens and tokens[-1] == text and reached == start:
+                literals[-1] += text
+                reached = end
+                continue
             tokens.append(token)
             literals.append(text)
         else:
