@@ -53,6 +53,22 @@ ONE = {  # lines of one template, and its text
         [f"task 7 has status {state}" for state in ("PENDING", "DONE", "FAILED")],
         "task <*> has status <*>",
     ),
+    "two values of a field": (
+        [f"topic: {topic}, sender: ann, size: 7" for topic in ("doors", "gates")],
+        "topic: <*>, sender: ann, size: <*>",
+    ),
+    "two names in capitals after is": (
+        [f"the request type is {verb}" for verb in ("GET", "POST")],
+        "the request type is <*>",
+    ),
+    "two values after a colon in a long line": (
+        [f"copied all keys of the house, mode: {mode} at last" for mode in ("plain", "packed")],
+        "copied all keys of the house, mode: <*> at last",
+    ),
+    "two names of several parts": (
+        [f"read the keys of {name} again" for name in ("HouseDoor", "garden_gate")],
+        "read the keys of <*> again",
+    ),
     "any text after a phrase and a colon": (
         [
             "on statement: jump 7",
@@ -94,6 +110,8 @@ APART = {  # lines of which each is a template
     ],
     "outcomes": ["login ok", "login failed", "login=5"],
     "two states": [f"link of eth0 is {state}" for state in ("up", "down")],
+    "two states of a field": [f"door: {state}, keys: 7" for state in ("on", "off")],
+    "two plain words": [f"the door {verb} a key" for verb in ("has", "needs")],
     "the class of an exception at the start": [
         "ERROR java.io.IOException: boom",
         "ERROR java.lang.NullPointerException: boom",

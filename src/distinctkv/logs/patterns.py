@@ -12,9 +12,10 @@ the lines matters nor in which of several parsers they were.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import combinations
 from math import ceil, inf
 from operator import eq, xor
@@ -28,6 +29,14 @@ Node = dict[str | None, Any]  # a node of a trie: by token the next node; by Non
 MAX_TOKENS, MAX_WORDS = 80, 16  # longer keys open no pattern, or none with two wildcards at once
 BEFORE_VALUES = frozenset((":", "is"))  # a word after one of these is more often a value
 EMPTY = frozenset((":", "="))  # after one of these a value may be empty
+MIN_EQUAL = 2  # words beside names of several parts, if two of these open a place
+LONG = 3  # words beside a value after a colon, if two of these open a place
+# Words, and last parts of names, that say what happened rather than to what.
+SWITCHES = frozenset("true false on off up down yes no ok enabled disabled".split())  # noqa: SIM905
+_MANY = (1 << 32) - 1
+_part = re.compile(r"[._-]")
+# A name of several parts; the class of an exception says what happened.
+_joined = re.compile(r"(?!.*(?:Error|Exception|Failed)$).*(?:[^\W\d_][_.]\w|[a-z][A-Z])")
 MIN_HEAD = 2  # words before a colon after which any text may stand; one word names a component
 
 
@@ -145,9 +154,10 @@ class Evidence:
     k templates that happen to be equal otherwise, or one template and k values. The first is the
     less likely the more words are equal: with n of them, each further word is worth
     ``tau (n + 1)`` of one that opens a pattern together with ``min_values - 1`` others. After a
-    colon or "is", and if the words are names in capitals, half of ``min_values`` is enough. Two
-    places may differ at once: then both need so many words, for which d = 2 places count as
-    ``tau (n + d) / d``.
+    colon or "is", and if the words are names in capitals, half of ``min_values`` is enough; a third
+    of it for the value of ``name: value``, for names after "is", and for those of several parts
+    (``door_key``, ``DoorKey``). Words like "on" and "off" are not counted. Two places may differ at
+    once: then both need so many words, for which d = 2 places count as ``tau (n + d) / d``.
 
     Text of any length may stand after a colon at the end of a line: then the first words are
     counted, and those before the colon must be two or more, or one after a value (one word at the
@@ -156,8 +166,8 @@ class Evidence:
 
     def __init__(self, tree: KeyTree, tau: float, min_values: int) -> None:
         self._tree, self._tau, self._min_values = tree, tau, min_values
-        self._few = ceil(min_values / 2)
-        self._words: dict[int, int] = {}  # by place, how many; those in capitals count 1 << 32, too
+        self._few, self._fewest = ceil(min_values / 2), max(2, ceil(min_values / 3))
+        self._words: dict[int, int] = {}  # by place, how many; names and those joined apart
         self._pairs: dict[int, int] = {}  # by pair of places, how many keys
         # By pair of places with enough keys, the words at each.
         self._pair_words: dict[int, tuple[Counter[str], Counter[str]]] = {}
@@ -198,17 +208,19 @@ class Evidence:
             if not others:
                 continue
             number = hash((before[place], after[length - place - 1], length))
-            capitals = len(token) > 1 and token.isupper() and _in_text(key, place)
-            count = counts.get(number, 0) + (change + (change << 32) * capitals)
+            count = counts.get(number, 0) + change * _weight(key, place)
             if count:
                 counts[number] = count
             else:
-                del counts[number]
-            n = count & 0xFFFFFFFF
-            if n >= self._few and (
+                counts.pop(number, None)
+            n, names, joined = count & _MANY, count >> 32 & _MANY, count >> 64
+            if n >= self._fewest and (
                 n >= self._needed(1, others)
-                or count >> 32 >= self._few
-                or (place and key[place - 1] in BEFORE_VALUES)
+                or names >= self._few
+                or (joined >= self._fewest and others >= MIN_EQUAL)
+                or (n >= self._few and place and key[place - 1] in BEFORE_VALUES)
+                or (names >= self._fewest and key[place - 1] == "is")
+                or _follows_name(key, place, others)
             ):
                 opened.append((*key[:place], WILD, *key[place + 1 :]))
         return opened
@@ -297,6 +309,35 @@ def _opened(key: Key, one: int, two: int) -> Key:
     if not (is_word(key[one]) and is_word(key[two])):
         return key
     return (*key[:one], WILD, *key[one + 1 : two], WILD, *key[two + 1 :])
+
+
+@lru_cache(1 << 14)
+def _kind(token: str) -> int:
+    """1 for a word, with 1 << 32 if it is a name, and 1 << 64 if one of several parts."""
+    if _part.split(token.lstrip(MESSAGE_WORD))[-1].lower() in SWITCHES:
+        return 0
+    joined = not token.isupper() and _joined.match(token) is not None
+    return 1 + (token.isupper() or joined) * (1 << 32) + joined * (1 << 64)
+
+
+def _weight(key: Key, place: int) -> int:
+    """What the word at a place counts: in capitals it is a name only in a text."""
+    kind = _kind(key[place])
+    return kind if kind <= 1 or _in_text(key, place) or (place and kind >> 64) else 1
+
+
+def _follows_name(key: Key, place: int, others: int) -> bool:
+    """Whether a place is that of the value in ``name: value``, the whole value or in a long line.
+
+    One word and a colon at the start of a line name a component, unless another field follows.
+    """
+    if place < 2 or key[place - 1] not in EMPTY:
+        return False
+    if key[place - 2] != WILD and not is_word(key[place - 2]):
+        return False
+    if key[place - 1] == ":" and place > 2 and (others >= LONG or place + 1 == len(key)):
+        return True
+    return place + 2 < len(key) and is_word(key[place + 1]) and key[place + 2] in EMPTY
 
 
 def _in_text(key: Key, place: int) -> bool:
