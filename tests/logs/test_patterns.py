@@ -69,6 +69,10 @@ ONE = {  # lines of one template, and its text
         [f"read the keys of {name} again" for name in ("HouseDoor", "garden_gate")],
         "read the keys of <*> again",
     ),
+    "quotes in quotes after a phrase and a colon": (
+        [f'read this text: "{word} is "x" or "y"z"' for word in NAMES[:6]],
+        "read this text: <*>",
+    ),
     "any text after a phrase and a colon": (
         [
             "on statement: jump 7",

@@ -284,6 +284,8 @@ class Evidence:
             return []
         first = self._first.setdefault(number, {})
         token = rest[0] if rest else ""
+        if n_words >= MIN_HEAD:  # a quote or a bracket says nothing of the text in it
+            token = next((one for one in rest if one == WILD or is_word(one)), token)
         count = first.get(token, 0) + change
         if count:
             first[token] = count
