@@ -31,12 +31,20 @@ ONE = {  # lines of one template, and its text
         ["worker done Fetch(day=3)", "worker done Clean(day=3, level=2)"],
         "worker done <*>",
     ),
+    "what an arrow points to": (
+        ["kept /a/key -> house", "kept /b/key -> garden"],
+        "kept <*> -> <*>",
+    ),
     "lists of any length": (
         ["found [1]", "found ['a', 'b', 'c']", "found []"],
         "found <*>",
     ),
     "bytes in quotes": (["read line: b'QUIT\\r\\n'", "read line: b''"], "read line: <*>"),
     "nothing where others have a value": (["marker: 7", "marker: None", "marker:"], "marker:<*>"),
+    "names once there are four in a longer line": (
+        [f"the user-agent of {name} changed again" for name in NAMES[:4]],
+        "the user-agent of <*> changed again",
+    ),
     "names once there are five": (
         [f"the user-agent of {name} changed" for name in NAMES[:5]],
         "the user-agent of <*> changed",

@@ -30,6 +30,7 @@ MAX_TOKENS, MAX_WORDS = 80, 16  # longer keys open no pattern, or none with two 
 BEFORE_VALUES = frozenset((":", "is"))  # a word after one of these is more often a value
 EMPTY = frozenset((":", "="))  # after one of these a value may be empty
 MIN_EQUAL = 2  # words beside names of several parts, if two of these open a place
+MANY_EQUAL = 5  # words beside which one different word less opens a place
 LONG = 3  # words beside a value after a colon, if two of these open a place
 # Words, and last parts of names, that say what happened rather than to what.
 SWITCHES = frozenset("true false on off up down yes no ok enabled disabled".split())  # noqa: SIM905
@@ -153,11 +154,12 @@ class Evidence:
     A place is a position in keys that are equal in all other tokens. k different words there are
     k templates that happen to be equal otherwise, or one template and k values. The first is the
     less likely the more words are equal: with n of them, each further word is worth
-    ``tau (n + 1)`` of one that opens a pattern together with ``min_values - 1`` others. After a
-    colon or "is", and if the words are names in capitals, half of ``min_values`` is enough; a third
-    of it for the value of ``name: value``, for names after "is", and for those of several parts
-    (``door_key``, ``DoorKey``). Words like "on" and "off" are not counted. Two places may differ at
-    once: then both need so many words, for which d = 2 places count as ``tau (n + d) / d``.
+    ``tau (n + 1)`` of one that opens a pattern together with ``min_values - 1`` others (one less
+    beside many words). After a colon or "is", and if the words are names in capitals, half of
+    ``min_values`` is enough; a third of it for the value of ``name: value``, after an arrow, for
+    names after "is", and for those of several parts (``door_key``, ``DoorKey``). Words like "on"
+    and "off" are not counted. Two places may differ at once: then both need so many words, for
+    which d = 2 places count as ``tau (n + d) / d``.
 
     Text of any length may stand after a colon at the end of a line: then the first words are
     counted, and those before the colon must be two or more, or one after a value (one word at the
@@ -215,12 +217,13 @@ class Evidence:
                 counts.pop(number, None)
             n, names, joined = count & _MANY, count >> 32 & _MANY, count >> 64
             if n >= self._fewest and (
-                n >= self._needed(1, others)
+                n >= self._needed(1, others) - (others >= MANY_EQUAL)
                 or names >= self._few
                 or (joined >= self._fewest and others >= MIN_EQUAL)
                 or (n >= self._few and place and key[place - 1] in BEFORE_VALUES)
                 or (names >= self._fewest and key[place - 1] == "is")
                 or _follows_name(key, place, others)
+                or _follows_arrow(key, place)
             ):
                 opened.append((*key[:place], WILD, *key[place + 1 :]))
         return opened
@@ -340,6 +343,11 @@ def _follows_name(key: Key, place: int, others: int) -> bool:
     if key[place - 1] == ":" and place > 2 and (others >= LONG or place + 1 == len(key)):
         return True
     return place + 2 < len(key) and is_word(key[place + 1]) and key[place + 2] in EMPTY
+
+
+def _follows_arrow(key: Key, place: int) -> bool:
+    """Whether "->", "=>" or the like is before a place: what it points to is a value."""
+    return place > 1 and key[place - 1] == ">" and key[place - 2][-1] in "-="
 
 
 def _in_text(key: Key, place: int) -> bool:
