@@ -35,6 +35,22 @@ ONE = {  # lines of one template, and its text
         ["kept /a/key -> house", "kept /b/key -> garden"],
         "kept <*> -> <*>",
     ),
+    "nothing in brackets": (
+        ["keys of 'ann' (None) checked", "keys of 'bob' (<Key 7>) checked"],
+        "keys of '<*>' <*> checked",
+    ),
+    "nodes in a tree": (
+        ["found <door: <#text: 'open'>>", "found <door: <#text: 'shut'>, <key: 7>>"],
+        "found <*>",
+    ),
+    "structure that was cut": (
+        ["got: {'doors': [{'a': [1, 'c", "got: {'a': [{'b': (2, ('x', ...", "got: [{'a': 1}]"],
+        "got: <*>",
+    ),
+    "a name with a digit before a full stop": (
+        ["the door of house1.", "the door of garden2."],
+        "the door of <*>.",
+    ),
     "lists of any length": (
         ["found [1]", "found ['a', 'b', 'c']", "found []"],
         "found <*>",
