@@ -117,6 +117,13 @@ ONE = {  # lines of one template, and its text
         [f"player {NAMES[i]} entered zone {NAMES[-i]} again today" for i in range(len(NAMES))],
         "player <*> entered zone <*> again today",
     ),
+    "two places that share their words": (
+        [
+            f"door moved from {before} to {after} again"
+            for before, after in (("open", "shut"), ("shut", "locked"), ("locked", "open"))
+        ],
+        "door moved from <*> to <*> again",
+    ),
     "an exception and its message": (
         ["could not save the door: DoorError: it is open", "could not save the door: OSError()"],
         "could not save the door: <*>",

@@ -159,7 +159,7 @@ class Evidence:
     ``min_values`` is enough; a third of it for the value of ``name: value``, after an arrow, for
     names after "is", and for those of several parts (``door_key``, ``DoorKey``). Words like "on"
     and "off" are not counted. Two places may differ at once: then both need so many words, for
-    which d = 2 places count as ``tau (n + d) / d``.
+    which d = 2 places count as ``tau (n + d) / d``, or half of ``min_values`` that both have.
 
     Text of any length may stand after a colon at the end of a line: then the first words are
     counted, and those before the colon must be two or more, or one after a value (one word at the
@@ -210,18 +210,21 @@ class Evidence:
             if not others:
                 continue
             number = hash((before[place], after[length - place - 1], length))
-            count = counts.get(number, 0) + change * _weight(key, place)
+            weight = _kind(token)
+            if weight > 1 and not (_in_text(key, place) or (place and weight >> 64)):
+                weight = 1  # in capitals it is a name only in a text
+            count = counts.get(number, 0) + change * weight
             if count:
                 counts[number] = count
             else:
                 counts.pop(number, None)
-            n, names, joined = count & _MANY, count >> 32 & _MANY, count >> 64
+            n = count & _MANY
             if n >= self._fewest and (
                 n >= self._needed(1, others) - (others >= MANY_EQUAL)
-                or names >= self._few
-                or (joined >= self._fewest and others >= MIN_EQUAL)
+                or count >> 32 & _MANY >= self._few
+                or (count >> 64 >= self._fewest and others >= MIN_EQUAL)
                 or (n >= self._few and place and key[place - 1] in BEFORE_VALUES)
-                or (names >= self._fewest and key[place - 1] == "is")
+                or (count >> 32 & _MANY >= self._fewest and key[place - 1] == "is")
                 or _follows_name(key, place, others)
                 or _follows_arrow(key, place)
             ):
@@ -251,12 +254,16 @@ class Evidence:
                 pairs[number] = count
             else:
                 del pairs[number]
-            if number in self._pair_words or (change > 0 and count >= needed):
+            if number in self._pair_words or (change > 0 and count >= self._few):
                 pattern = _opened(key, one, two)
                 words = self._words_of(number, pattern, key, (one, two), change)
-                if change > 0 and min(map(len, words)) >= needed:
+                if change > 0 and self._both_vary(words, needed):
                     opened.append(pattern)
         return opened
+
+    def _both_vary(self, words: tuple[Counter[str], Counter[str]], needed: int) -> bool:
+        """Whether each of two places has so many words, or they share some: from a to b, b to c."""
+        return min(map(len, words)) >= needed or len(words[0].keys() & words[1].keys()) >= self._few
 
     def _words_of(
         self, number: int, pattern: Key, key: Key, places: tuple[int, int], change: int
@@ -323,12 +330,6 @@ def _kind(token: str) -> int:
         return 0
     joined = not token.isupper() and _joined.match(token) is not None
     return 1 + (token.isupper() or joined) * (1 << 32) + joined * (1 << 64)
-
-
-def _weight(key: Key, place: int) -> int:
-    """What the word at a place counts: in capitals it is a name only in a text."""
-    kind = _kind(key[place])
-    return kind if kind <= 1 or _in_text(key, place) or (place and kind >> 64) else 1
 
 
 def _follows_name(key: Key, place: int, others: int) -> bool:
