@@ -146,6 +146,12 @@ APART = {  # lines of which each is a template
     "outcomes": ["login ok", "login failed", "login=5"],
     "two states": [f"link of eth0 is {state}" for state in ("up", "down")],
     "two states of a field": [f"door: {state}, keys: 7" for state in ("on", "off")],
+    "what a component says": [
+        f"lock[7]: {verb} the key of ann at the door" for verb in ("Accepted", "Refused")
+    ],
+    "components after a level": [
+        f"WARN {name}: the door is open" for name in ("DoorKeeper", "KeyStore")
+    ],
     "two plain words": [f"the door {verb} a key" for verb in ("has", "needs")],
     "the class of an exception at the start": [
         "ERROR java.io.IOException: boom",

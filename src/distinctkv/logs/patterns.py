@@ -211,8 +211,8 @@ class Evidence:
                 continue
             number = hash((before[place], after[length - place - 1], length))
             weight = _kind(token)
-            if weight > 1 and not (_in_text(key, place) or (place and weight >> 64)):
-                weight = 1  # in capitals it is a name only in a text
+            if weight > 1 and (not _in_text(key, place) or _names_component(key, place)):
+                weight = 1  # a word as any other
             count = counts.get(number, 0) + change * weight
             if count:
                 counts[number] = count
@@ -332,6 +332,11 @@ def _kind(token: str) -> int:
     return 1 + (token.isupper() or joined) * (1 << 32) + joined * (1 << 64)
 
 
+def _names_component(key: Key, place: int) -> bool:
+    """Whether a place is that of the component in ``ERROR component: message``."""
+    return key[place - 1].isupper() and place + 1 < len(key) and key[place + 1] == ":"
+
+
 def _follows_name(key: Key, place: int, others: int) -> bool:
     """Whether a place is that of the value in ``name: value``, the whole value or in a long line.
 
@@ -341,9 +346,10 @@ def _follows_name(key: Key, place: int, others: int) -> bool:
         return False
     if key[place - 2] != WILD and not is_word(key[place - 2]):
         return False
-    if key[place - 1] == ":" and place > 2 and (others >= LONG or place + 1 == len(key)):
+    if place + 2 < len(key) and is_word(key[place + 1]) and key[place + 2] in EMPTY:
         return True
-    return place + 2 < len(key) and is_word(key[place + 1]) and key[place + 2] in EMPTY
+    whole = others >= LONG or place + 1 == len(key)
+    return key[place - 1] == ":" and whole and _n_apart(key[:place]) >= MIN_HEAD
 
 
 def _follows_arrow(key: Key, place: int) -> bool:
