@@ -23,6 +23,10 @@ def _nothing(*_: object) -> list[object]:
     return []
 
 
+def _never(*_: object) -> bool:
+    return False
+
+
 CUT = "cut words at marks"
 PATHS, NUMBERS = "paths", "a number with all that is joined to it"
 # Every other switch, by what turns it off: the owner of a name, the name, the value without it.
@@ -38,7 +42,10 @@ OFF: dict[str, list[tuple[Any, str, Any]]] = {
     "two words may change": [(patterns.Evidence, "_count_pairs", _nothing)],
     "any text may follow a colon": [(patterns.Evidence, "_count_text", _nothing)],
     "fewer words after a colon": [(patterns, "BEFORE_VALUES", frozenset())],
-    "fewer words in capitals": [(patterns, "_in_text", lambda *_: False)],
+    "fewer words in capitals": [(patterns, "_in_text", _never)],
+    "fewer values after their name": [(patterns, "_follows_name", _never)],
+    "fewer words after an arrow": [(patterns, "_follows_arrow", _never)],
+    "fewer names of several parts": [(patterns, "MIN_EQUAL", patterns.MAX_TOKENS)],
 }
 BASIC = ("kind", "word", "blanks", "mark")  # of what a masked line consists of in any case
 FAST = ("plain", "number", "sign")  # found first for speed; others find the same
@@ -46,7 +53,7 @@ SHAPES = tuple(kind for kind in tokenizer.SCANNED if kind not in (*BASIC, *FAST)
 SWITCHES = (CUT, PATHS, NUMBERS, *OFF, *SHAPES)
 
 _EVIDENCE = tuple(
-    name for name in OFF if name.endswith(("may change", "capitals")) or "colon" in name
+    name for name in OFF if name.startswith("fewer") or "may change" in name or "colon" in name
 )
 _TEXTS = ("quoted text", "brackets with structure", "call", "tag", "open")
 _NAMES = (PATHS, "names by their dots and slashes", "windows", "stem", "None and the like")

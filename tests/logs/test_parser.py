@@ -474,7 +474,7 @@ def test_the_order_of_eviction_is_bounded(monkeypatch):
 
 # Saved parsers
 
-SAVED = [f"{line} 3 times" for line in LOGINS[:5]] + ["odd \udc80 \0 line", "", "open port ssh2"]
+SAVED = [f"{line} (3)" for line in LOGINS[:5]] + ["odd \udc80 \0 line", "", "open port ssh2"]
 
 
 @pytest.fixture

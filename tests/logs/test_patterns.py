@@ -31,12 +31,36 @@ ONE = {  # lines of one template, and its text
         ["worker done Fetch(day=3)", "worker done Clean(day=3, level=2)"],
         "worker done <*>",
     ),
+    "what an arrow points to": (
+        ["kept /a/key -> house", "kept /b/key -> garden"],
+        "kept <*> -> <*>",
+    ),
+    "nothing in brackets": (
+        ["keys of 'ann' (None) checked", "keys of 'bob' (<Key 7>) checked"],
+        "keys of '<*>' <*> checked",
+    ),
+    "nodes in a tree": (
+        ["found <door: <#text: 'open'>>", "found <door: <#text: 'shut'>, <key: 7>>"],
+        "found <*>",
+    ),
+    "structure that was cut": (
+        ["got: {'doors': [{'a': [1, 'c", "got: {'a': [{'b': (2, ('x', ...", "got: [{'a': 1}]"],
+        "got: <*>",
+    ),
+    "a name with a digit before a full stop": (
+        ["the door of house1.", "the door of garden2."],
+        "the door of <*>.",
+    ),
     "lists of any length": (
         ["found [1]", "found ['a', 'b', 'c']", "found []"],
         "found <*>",
     ),
     "bytes in quotes": (["read line: b'QUIT\\r\\n'", "read line: b''"], "read line: <*>"),
     "nothing where others have a value": (["marker: 7", "marker: None", "marker:"], "marker:<*>"),
+    "names once there are four in a longer line": (
+        [f"the user-agent of {name} changed again" for name in NAMES[:4]],
+        "the user-agent of <*> changed again",
+    ),
     "names once there are five": (
         [f"the user-agent of {name} changed" for name in NAMES[:5]],
         "the user-agent of <*> changed",
@@ -52,6 +76,26 @@ ONE = {  # lines of one template, and its text
     "three names in capitals": (
         [f"task 7 has status {state}" for state in ("PENDING", "DONE", "FAILED")],
         "task <*> has status <*>",
+    ),
+    "two values of a field": (
+        [f"topic: {topic}, sender: ann, size: 7" for topic in ("doors", "gates")],
+        "topic: <*>, sender: ann, size: <*>",
+    ),
+    "two names in capitals after is": (
+        [f"the request type is {verb}" for verb in ("GET", "POST")],
+        "the request type is <*>",
+    ),
+    "two values after a colon in a long line": (
+        [f"copied all keys of the house, mode: {mode} at last" for mode in ("plain", "packed")],
+        "copied all keys of the house, mode: <*> at last",
+    ),
+    "two names of several parts": (
+        [f"read the keys of {name} again" for name in ("HouseDoor", "garden_gate")],
+        "read the keys of <*> again",
+    ),
+    "quotes in quotes after a phrase and a colon": (
+        [f'read this text: "{word} is "x" or "y"z"' for word in NAMES[:6]],
+        "read this text: <*>",
     ),
     "any text after a phrase and a colon": (
         [
@@ -72,6 +116,13 @@ ONE = {  # lines of one template, and its text
     "two places with many names each": (
         [f"player {NAMES[i]} entered zone {NAMES[-i]} again today" for i in range(len(NAMES))],
         "player <*> entered zone <*> again today",
+    ),
+    "two places that share their words": (
+        [
+            f"door moved from {before} to {after} again"
+            for before, after in (("open", "shut"), ("shut", "locked"), ("locked", "open"))
+        ],
+        "door moved from <*> to <*> again",
     ),
     "an exception and its message": (
         ["could not save the door: DoorError: it is open", "could not save the door: OSError()"],
@@ -94,6 +145,14 @@ APART = {  # lines of which each is a template
     ],
     "outcomes": ["login ok", "login failed", "login=5"],
     "two states": [f"link of eth0 is {state}" for state in ("up", "down")],
+    "two states of a field": [f"door: {state}, keys: 7" for state in ("on", "off")],
+    "what a component says": [
+        f"lock[7]: {verb} the key of ann at the door" for verb in ("Accepted", "Refused")
+    ],
+    "components after a level": [
+        f"WARN {name}: the door is open" for name in ("DoorKeeper", "KeyStore")
+    ],
+    "two plain words": [f"the door {verb} a key" for verb in ("has", "needs")],
     "the class of an exception at the start": [
         "ERROR java.io.IOException: boom",
         "ERROR java.lang.NullPointerException: boom",

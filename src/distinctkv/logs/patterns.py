@@ -12,9 +12,10 @@ the lines matters nor in which of several parsers they were.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import combinations
 from math import ceil
 from operator import eq, xor
@@ -28,6 +29,15 @@ Node = dict[str | None, Any]  # a node of a trie: by token the next node; by Non
 MAX_TOKENS, MAX_WORDS = 80, 16  # longer keys open no pattern, or none with two wildcards at once
 BEFORE_VALUES = frozenset((":", "is"))  # a word after one of these is more often a value
 EMPTY = frozenset((":", "="))  # after one of these a value may be empty
+MIN_EQUAL = 2  # words beside names of several parts, if two of these open a place
+MANY_EQUAL = 5  # words beside which one different word less opens a place
+LONG = 3  # words beside a value after a colon, if two of these open a place
+# Words, and last parts of names, that say what happened rather than to what.
+SWITCHES = frozenset("true false on off up down yes no ok enabled disabled".split())  # noqa: SIM905
+_MANY = (1 << 32) - 1
+_part = re.compile(r"[._-]")
+# A name of several parts; the class of an exception says what happened.
+_joined = re.compile(r"(?!.*(?:Error|Exception|Failed)$).*(?:[^\W\d_][_.]\w|[a-z][A-Z])")
 MIN_HEAD = 2  # words before a colon after which any text may stand; one word names a component
 
 
@@ -151,10 +161,12 @@ class Evidence:
     A place is a position in keys that are equal in all other tokens. k different words there are
     k templates that happen to be equal otherwise, or one template and k values. The first is the
     less likely the more words are equal: with n of them, each further word is worth
-    ``tau (n + 1)`` of one that opens a pattern together with ``min_values - 1`` others. After a
-    colon or "is", and if the words are names in capitals, half of ``min_values`` is enough. Two
-    places may differ at once: then both need so many words, for which d = 2 places count as
-    ``tau (n + d) / d``.
+    ``tau (n + 1)`` of one that opens a pattern together with ``min_values - 1`` others (one less
+    beside many words). After a colon or "is", and if the words are names in capitals, half of
+    ``min_values`` is enough; a third of it for the value of ``name: value``, after an arrow, for
+    names after "is", and for those of several parts (``door_key``, ``DoorKey``). Words like "on"
+    and "off" are not counted. Two places may differ at once: then both need so many words, for
+    which d = 2 places count as ``tau (n + d) / d``, or half of ``min_values`` that both have.
 
     Text of any length may stand after a colon at the end of a line: then the first words are
     counted, and those before the colon must be two or more, or one after a value (one word at the
@@ -163,8 +175,8 @@ class Evidence:
 
     def __init__(self, tree: KeyTree, tau: float, min_values: int) -> None:
         self._tree, self._tau, self._min_values = tree, tau, min_values
-        self._few = ceil(min_values / 2)
-        self._words: dict[int, int] = {}  # by place, how many; those in capitals count 1 << 32, too
+        self._few, self._fewest = ceil(min_values / 2), max(2, ceil(min_values / 3))
+        self._words: dict[int, int] = {}  # by place, how many; names and those joined apart
         self._pairs: dict[int, int] = {}  # by pair of places, how many keys
         # By pair of places with enough keys, the words at each.
         self._pair_words: dict[int, tuple[Counter[str], Counter[str]]] = {}
@@ -205,18 +217,23 @@ class Evidence:
             if not others:
                 continue
             number = numbers[place]
-            count = counts.get(number, 0) + change
-            if token.isupper() and len(token) > 1 and _in_text(key, place):
-                count += change << 32
+            weight = _kind(token)
+            if weight > 1 and (not _in_text(key, place) or _names_component(key, place)):
+                weight = 1  # a word as any other
+            count = counts.get(number, 0) + change * weight
             if count:
                 counts[number] = count
             else:
-                del counts[number]
-            n = count & 0xFFFFFFFF
-            if n >= self._few and (
-                n >= self._needed(1, others)
-                or count >> 32 >= self._few
-                or (place and key[place - 1] in BEFORE_VALUES)
+                counts.pop(number, None)
+            n = count & _MANY
+            if n >= self._fewest and (
+                n >= self._needed(1, others) - (others >= MANY_EQUAL)
+                or count >> 32 & _MANY >= self._few
+                or (count >> 64 >= self._fewest and others >= MIN_EQUAL)
+                or (n >= self._few and place and key[place - 1] in BEFORE_VALUES)
+                or (count >> 32 & _MANY >= self._fewest and key[place - 1] == "is")
+                or _follows_name(key, place, others)
+                or _follows_arrow(key, place)
             ):
                 opened.append((*key[:place], WILD, *key[place + 1 :]))
         return opened
@@ -250,12 +267,16 @@ class Evidence:
                 pairs[number] = count
             else:
                 del pairs[number]
-            if number in pair_words or (change > 0 and count >= needed):
+            if number in pair_words or (change > 0 and count >= self._few):
                 pattern = _opened(key, one, two)
                 words = self._words_of(number, pattern, key, (one, two), change)
-                if change > 0 and min(map(len, words)) >= needed:
+                if change > 0 and self._both_vary(words, needed):
                     opened.append(pattern)
         return opened
+
+    def _both_vary(self, words: tuple[Counter[str], Counter[str]], needed: int) -> bool:
+        """Whether each of two places has so many words, or they share some: from a to b, b to c."""
+        return min(map(len, words)) >= needed or len(words[0].keys() & words[1].keys()) >= self._few
 
     def _words_of(
         self, number: int, pattern: Key, key: Key, places: tuple[int, int], change: int
@@ -287,6 +308,8 @@ class Evidence:
         number = hash(head)
         first = self._first.setdefault(number, {})
         token = rest[0] if rest else ""
+        if n_words >= MIN_HEAD:  # a quote or a bracket says nothing of the text in it
+            token = next((one for one in rest if one == WILD or is_word(one)), token)
         count = first.get(token, 0) + change
         if count:
             first[token] = count
@@ -312,6 +335,40 @@ def _opened(key: Key, one: int, two: int) -> Key:
     if not (is_word(key[one]) and is_word(key[two])):
         return key
     return (*key[:one], WILD, *key[one + 1 : two], WILD, *key[two + 1 :])
+
+
+@lru_cache(1 << 14)
+def _kind(token: str) -> int:
+    """1 for a word, with 1 << 32 if it is a name, and 1 << 64 if one of several parts."""
+    if _part.split(token.lstrip(MESSAGE_WORD))[-1].lower() in SWITCHES:
+        return 0
+    joined = not token.isupper() and _joined.match(token) is not None
+    return 1 + (token.isupper() or joined) * (1 << 32) + joined * (1 << 64)
+
+
+def _names_component(key: Key, place: int) -> bool:
+    """Whether a place is that of the component in ``ERROR component: message``."""
+    return key[place - 1].isupper() and place + 1 < len(key) and key[place + 1] == ":"
+
+
+def _follows_name(key: Key, place: int, others: int) -> bool:
+    """Whether a place is that of the value in ``name: value``, the whole value or in a long line.
+
+    One word and a colon at the start of a line name a component, unless another field follows.
+    """
+    if place < 2 or key[place - 1] not in EMPTY:
+        return False
+    if key[place - 2] != WILD and not is_word(key[place - 2]):
+        return False
+    if place + 2 < len(key) and is_word(key[place + 1]) and key[place + 2] in EMPTY:
+        return True
+    whole = others >= LONG or place + 1 == len(key)
+    return key[place - 1] == ":" and whole and _n_apart(key[:place]) >= MIN_HEAD
+
+
+def _follows_arrow(key: Key, place: int) -> bool:
+    """Whether "->", "=>" or the like is before a place: what it points to is a value."""
+    return place > 1 and key[place - 1] == ">" and key[place - 2][-1] in "-="
 
 
 def _in_text(key: Key, place: int) -> bool:

@@ -60,7 +60,7 @@ _INSIDE = rf"(?:{_PLAIN}++|\({_PLAIN}*\)|\[{_PLAIN}*\]|(?<=[ =-])>|<(?=[ =-]))*"
 _HAS = rf"(?=[^()\[\]{{}}<>{_MASKS}'\"]*+[{_MASKS}'\"(\[])"
 _bracket = re.compile(
     rf"[(\[{{<](?:(?<=\{{){_INSIDE}\}}|(?<=\[){_HAS}{_INSIDE}\]|(?<=\(){_HAS}{_INSIDE}\)|"
-    rf"(?<![\w<>-]<)(?<=<)(?=\w){_INSIDE}>|(?<=<)\*>)"
+    rf"(?<![\w<>-]<)(?<=<)(?=[\w#]){_INSIDE}>|(?<=<)\*>)"
 )
 # A path, or a number with all that is joined to it. One digit at the end of a name is kept (ssh2).
 PATH = (
@@ -209,7 +209,8 @@ _HOST = rf"[A-Za-z0-9{VALUE}_-]+"
 _HEX, _BYTE = f"[0-9A-Fa-f{VALUE}]", f"(?:[A-Fa-f]?{VALUE}|[A-Fa-f]{{2}})"
 _DELIMITERS = rf"\s=:,;|()\[\]{{}}<>@\"'%#!?*`、。「」（）：{_STRUCTURES}"
 _FLAT = r"(?:[^()\[\]{}<>]|\([^()\[\]{}<>]*\)|\[[^()\[\]{}<>]*\])*"
-_SIMPLE = rf"[(\[](?=[^()\[\]]*[{_MASKS}\d=,]){_FLAT}[)\]]"
+_NONE = r"(?:None|True|False|null|NULL)[)\]]"
+_SIMPLE = rf"[(\[](?=[^()\[\]]*[{_MASKS}\d=,]|{_NONE}){_FLAT}[)\]]"
 # What a masked line consists of, the first that matches.
 SCANNED: dict[str, str] = {
     # Most tokens are words and values between blanks, and signs: found first, as it is fastest.
@@ -255,7 +256,9 @@ SCANNED: dict[str, str] = {
     "tag": rf"\[(?!(?<=\A\[)(?:[A-Z][a-z]+|[A-Z]{{2,}})\] ){_FLAT}\]|{_SIMPLE}|(?<!\w)\(\)",
     "open": (
         r"(?<![^\s:=])(?:[A-Za-z_]+(?=\())?"
-        r"[\[{(](?:[^()\[\]{}]|\([^()\[\]{}]*\)|\[[^()\[\]{}]*\])*$"
+        r"[\[{(](?:[^()\[\]{}]|\([^()\[\]{}]*\)|\[[^()\[\]{}]*\])*$|"
+        # Cut structure of any depth: all that is closed was masked before.
+        rf"(?<![^\s:=])[\[{{(](?=[{_STRUCTURES}]).*$"
     ),
     "host": rf"(?<![\w.@/-])[a-z0-9{VALUE}-]++(?:\.[a-z0-9{VALUE}-]++)++(?=:{VALUE})",
     "windows": (
@@ -411,7 +414,7 @@ def _is_value(word: str, after: str, *, first: bool) -> bool:
         return True
     if word.isalpha():
         return word in _NOTHING
-    if _named.match(word):
+    if _named.match(word.rstrip(".")):
         return True
     core = word.strip(".-+~&$/\\")
     dots, slashes = core.count("."), core.count("/")
