@@ -76,7 +76,13 @@ def test_events_in_logfmt():
     assert {row.level for row in rows} == {"warning"}
 
 
-@pytest.mark.parametrize("line", ["door opened", "a=1 and more", 'msg="open', "a=1", ""])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("door opened", "a=1 and more", 'msg="open', "a=1", ""),
+        "type=LOGIN msg=audit(1763456000.123:41): pid=8 msg='op=login res=failed'",
+    ],
+)
 def test_other_text_is_not_logfmt(line):
     assert read_logfmt(line) is None
 

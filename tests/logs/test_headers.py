@@ -366,6 +366,7 @@ def test_times_are_seconds(time, seconds):
         ("started:", "finished:", "failed:"),
         ("STARTED -", "DONE -", "FAILED -"),
         ("[OK]", "[FAIL]", "[SKIP]"),
+        ("[UFW BLOCK]", "[UFW ALLOW]", "[UFW AUDIT]"),
         ("Started  ", "Finished ", "Failed   "),
     ],
 )
@@ -390,3 +391,24 @@ def test_threads_and_programs_are_no_part_of_the_message():
     for names in (["[worker-1]", "[worker-2]"], ["[main]"], ["sshd[7]:", "cron[8]:"]):
         lines = [f"2024-05-01 10:00:00 {names[n % len(names)]} job {n}" for n in range(60)]
         assert set(detect_header(lines).strip(lines)[0]) == {f"job {n}" for n in range(60)}
+
+
+def test_lines_of_postgres_have_their_levels():
+    texts = ["LOG:  checkpoint starting", 'ERROR:  no table "a"', "STATEMENT:  select 1"]
+    lines = [f"2026-11-18 09:00:05.435 UTC [2001] {texts[n % 3]}" for n in range(60)]
+    found = detect_header(lines).read(lines[:3])
+    assert found.levels == ["info", "error", ""]
+    assert found.messages == ["checkpoint starting", 'no table "a"', "select 1"]
+
+
+def test_the_stream_of_a_container_is_no_level():
+    lines = [f"2026-11-18T09:00:00.123456789Z stdout F job {n} done" for n in range(60)]
+    found = detect_header(lines).read(lines)
+    assert set(found.levels) == {""}
+    assert found.messages[7] == "job 7 done"
+
+
+def test_fields_of_the_message_are_no_header():
+    text = "IN=eth0 OUT= MAC=01:00:5e:00:00:01 SRC=10.0.0.7"
+    lines = [f"Nov 18 09:00:00 web-1 kernel: [37722.51392{n % 10}] {text}" for n in range(60)]
+    assert set(detect_header(lines).strip(lines)[0]) == {text}

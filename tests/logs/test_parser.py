@@ -585,3 +585,26 @@ def test_an_interrupted_parser_saves_nothing_or_a_state_that_loads(update, tmp_p
             made.save(path)
             LogParser.load(path).templates()
     assert refused
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Backup result: {}",
+        "order=7 state={} took=0.1s",
+        "unit nginx: running -> {}",
+        "job 7 for tenant 3 finished with result {}",
+    ],
+)
+def test_outcomes_stay_apart(text):
+    parser = LogParser()
+    parser.add_many([text.format(word) for word in ("success", "failed") for _ in range(30)])
+    assert len(parser) == 2
+
+
+def test_a_message_has_its_own_text_whatever_joins_its_words():
+    parser = LogParser()
+    for n in (3, 4):
+        match = parser.add(f'msg="out-of-order sample for foo.bar" n={n}')
+    assert match.template == 'msg="out-of-order sample for foo.bar" n=<*>'
+    assert match.parameters == ("4",)

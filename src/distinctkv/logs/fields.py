@@ -58,7 +58,7 @@ def read_json(line: str) -> Fields | None:
     return dict(_flatten(record)) if isinstance(record, dict) else None
 
 
-_pair = re.compile(r'([A-Za-z_@][\w.@/-]*)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?:\s+|$)')
+_pair = re.compile(r"([A-Za-z_@][\w.@/-]*)=(\"(?:[^\"\\]|\\.)*\"|[^\s\"']*(?<!:))(?:\s+|$)")
 _escaped = re.compile(r"\\(.)")
 
 

@@ -46,7 +46,12 @@ _LEVELS = (
     r"crit(?:ical)?\b severe\b alert\b emerg(?:ency)?\b fatal\b panic\b failure\b config\b "
     r"fine(?:r|st)?\b verbose\b log\b"
 )
-_VALUES = {"time": _TIMES, "level": tuple(f"(?i:{level})" for level in _LEVELS.split())}
+# What PostgreSQL writes instead, in lines that say more about the line before.
+_NOTES = r"(?:STATEMENT|DETAIL|HINT|CONTEXT|QUERY)(?=:  )"
+_VALUES = {
+    "time": _TIMES,
+    "level": (*(f"(?i:{level})" for level in _LEVELS.split()), _NOTES),
+}
 _OPENING = r"""["'\[(<]*"""
 _PREFIX = rf"(?:<\d+>)?(?:\w+=)?{_OPENING}"
 _GAP = r"""(?:\s+[\])]+\s*|["'\])>,:;|]+\s*|\s+|$)(?:[-|]+\s+(?::\s+)?)?"""
@@ -94,7 +99,7 @@ def narrow(kind: str, found: Sequence[re.Match[str]]) -> str:
     starts = {match["field"][: match.start(kind) - match.start("field")] for match in found}
     gaps = {match["field"][match.end(kind) - match.start("field") :] for match in found}
     if kind == "level" and all(text.isupper() for text in texts):
-        values = tuple(_LEVELS.upper().replace(r"\B", r"\b").split())
+        values = (*_LEVELS.upper().replace(r"\B", r"\b").split(), _NOTES)
     if kind == "time":
         firsts = (next(one for one in values if re.fullmatch(one, text)) for text in texts)
         used = set(firsts)
@@ -117,8 +122,8 @@ _proper = {
     "dash": re.compile(r"[^A-Za-z\s-].* "),
     "bracket": re.compile(r"\d|\w[^\w\s]+\w"),
 }
-# Names that may be what happened: "Started:", "[OK]", "FAILED -".
-_event = re.compile(r"\W*(?:[A-Z][a-z]+|[A-Z]{2,})\W*")
+# Names that may be what happened: "Started:", "[OK]", "FAILED -", "[UFW BLOCK]".
+_event = re.compile(r"\W*(?:[A-Z][a-z]+|[A-Z]{2,}(?: [A-Z]{2,})*)\W*")
 _digits = re.compile(r"\d+")
 
 
@@ -237,6 +242,11 @@ class _Unit(NamedTuple):
         return sum(len(found["time"]) for found in self.found) / len(self.found)
 
     @property
+    def of_stream(self) -> bool:
+        """Whether it says that a line of a container is full (F) or in parts (P): no level."""
+        return {found["words"].strip() for found in self.found} <= {"stdout", "stderr"}
+
+    @property
     def last(self) -> bool:
         """Whether most lines end with it, so that it is the message."""
         return self._in_half(lambda found: not found.string[found.end() :].strip())
@@ -260,10 +270,16 @@ class _Unit(NamedTuple):
                 _proper[self.kind],
                 self.kind in ("tag", "dash") and len(texts) < MIN_NAMES,
             )
+            if self.n_words and self._in_half(
+                lambda found: _event.fullmatch(found["words"] + found["field"])
+            ):
+                return False  # the words are inside the bracket
             named = self._in_half(lambda found: proper.search(found["field"]))
             return named or not (few or self._tells_event)
         if self.kind == "column":
             return not self._tells_more
+        if self.n_words and self._in_half(lambda found: "=" in found["words"]):
+            return False  # fields of the message
         if self.kind == "level" and (self.n_words or first):
             return len(texts) > 1 or all(text.isupper() for text in texts)
         if self.kind == "time" and self.n_words:
@@ -298,7 +314,15 @@ def detect_header(lines: Sequence[str]) -> Header | None:
     if not units:
         return None
     best = max(units, key=lambda unit: unit.length)
-    named = next((one for kind in ("level", "letter") for one in units if one.kind == kind), None)
+    named = next(
+        (
+            one
+            for kind in ("level", "letter")
+            for one in units
+            if one.kind == kind and not one.of_stream
+        ),
+        None,
+    )
     pattern = ""
     for unit in reversed(units):
         own = unit.pattern.replace("?P<letter>", "?P<level>")

@@ -32,9 +32,17 @@ EMPTY = frozenset((":", "="))  # after one of these a value may be empty
 MIN_EQUAL = 2  # words beside names of several parts, if two of these open a place
 MANY_EQUAL = 5  # words beside which one different word less opens a place
 LONG = 3  # words beside a value after a colon, if two of these open a place
-# Words, and last parts of names, that say what happened rather than to what.
+# Words, and last parts of names, that say what happened rather than to what. Switches are never
+# counted, outcomes not where two words are enough: an alert is for them.
 SWITCHES = frozenset("true false on off up down yes no ok enabled disabled".split())  # noqa: SIM905
+OUTCOMES = frozenset(
+    "pass passed fail failed failing failure fails success successful successfully succeeded "  # noqa: SIM905
+    "error errors fatal critical warning timeout healthy unhealthy alive dead crashed aborted "
+    "denied deny refused rejected reject accepted accept allowed allow granted blocked block "
+    "drop dropped valid invalid lost".split()
+)
 _MANY = (1 << 32) - 1
+_NAMES = 1 << 32 | 1 << 64
 _part = re.compile(r"[._-]")
 # A name of several parts; the class of an exception says what happened.
 _joined = re.compile(r"(?!.*(?:Error|Exception|Failed)$).*(?:[^\W\d_][_.]\w|[a-z][A-Z])")
@@ -218,22 +226,29 @@ class Evidence:
                 continue
             number = numbers[place]
             weight = _kind(token)
-            if weight > 1 and (not _in_text(key, place) or _names_component(key, place)):
-                weight = 1  # a word as any other
+            if weight & _NAMES and (not _in_text(key, place) or _names_component(key, place)):
+                weight &= ~_NAMES  # a word as any other
             count = counts.get(number, 0) + change * weight
             if count:
                 counts[number] = count
             else:
                 counts.pop(number, None)
-            n = count & _MANY
+            n, names = count & _MANY, count >> 32 & _MANY
+            needed = self._needed(1, others)
             if n >= self._fewest and (
-                n >= self._needed(1, others) - (others >= MANY_EQUAL)
-                or count >> 32 & _MANY >= self._few
-                or (count >> 64 >= self._fewest and others >= MIN_EQUAL)
+                n >= needed
+                or names >= self._few
                 or (n >= self._few and place and key[place - 1] in BEFORE_VALUES)
-                or (count >> 32 & _MANY >= self._fewest and key[place - 1] == "is")
-                or _follows_name(key, place, others)
-                or _follows_arrow(key, place)
+                or (count >> 64 & _MANY >= self._fewest and others >= MIN_EQUAL)
+                or (count >> 96 >= needed - 1 and others >= MANY_EQUAL)
+                or (
+                    count >> 96 >= self._fewest
+                    and (
+                        (names >= self._fewest and key[place - 1] == "is")
+                        or _follows_name(key, place, others)
+                        or _follows_arrow(key, place)
+                    )
+                )
             ):
                 opened.append((*key[:place], WILD, *key[place + 1 :]))
         return opened
@@ -339,11 +354,13 @@ def _opened(key: Key, one: int, two: int) -> Key:
 
 @lru_cache(1 << 14)
 def _kind(token: str) -> int:
-    """1 for a word, with 1 << 32 if it is a name, and 1 << 64 if one of several parts."""
-    if _part.split(token.lstrip(MESSAGE_WORD))[-1].lower() in SWITCHES:
+    """1 for a word, with bit 32 for a name, 64 for one of several parts, 96 for no outcome."""
+    last = _part.split(token.lstrip(MESSAGE_WORD))[-1].lower()
+    if last in SWITCHES:
         return 0
     joined = not token.isupper() and _joined.match(token) is not None
-    return 1 + (token.isupper() or joined) * (1 << 32) + joined * (1 << 64)
+    name = token.isupper() or joined
+    return 1 + (name << 32) + (joined << 64) + ((last not in OUTCOMES) << 96)
 
 
 def _names_component(key: Key, place: int) -> bool:

@@ -97,7 +97,7 @@ _colours = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 MESSAGE_FIELDS = frozenset(("msg", "message", "Message", "MESSAGE", "event", "log"))
 _message = re.compile(
     rf"(?<![\w.-])(?:{'|'.join(sorted(MESSAGE_FIELDS))})(?:\\?[\"']\s*:\s*(?=\\?[\"'])|=)"
-    r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"'=]+)(?!\S))"
+    r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"'=]+)(?<!:)(?!\S))"
 )
 # Quoted text is the message if it is the whole line, or only name=value pairs follow.
 _opening = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*+)"(?=\s+[\w.-]+=|$)')
@@ -383,7 +383,7 @@ def tokenize(masked: str) -> Line:
         reached = end
     separators.append(masked[reached:])
     if MESSAGE_WORD in masked:
-        literals = [literal.lstrip(MESSAGE_WORD) for literal in literals]
+        literals = [literal.replace(MESSAGE_WORD, "") for literal in literals]
     return Line(tuple(tokens), tuple(literals), tuple(map(show, separators)))
 
 
