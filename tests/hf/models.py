@@ -3,6 +3,8 @@
 import torch
 import transformers
 
+from distinctkv.hf import distinct_cache
+
 SMALL = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -37,6 +39,13 @@ def greedy(model, ids, cache, n=12, **options):
     """Greedy tokens after ``ids``."""
     out = model.generate(ids, past_key_values=cache, max_new_tokens=n, do_sample=False, **options)
     return out[:, ids.shape[1] :]
+
+
+def filled(model, ids, *size, **words):
+    """A cache that has seen ``ids``."""
+    cache = distinct_cache(model, *size, **words)
+    model(ids, past_key_values=cache)
+    return cache
 
 
 def unfolded(cache, sequences=1):

@@ -7,7 +7,7 @@ from transformers import DynamicCache
 
 from distinctkv.hf import UnsupportedModelError, distinct_cache
 from distinctkv.hf.model_support import MODELS
-from tests.hf.models import KINDS, SMALL, build, greedy, unfolded
+from tests.hf.models import KINDS, SMALL, build, filled, greedy, unfolded
 
 
 def test_every_known_architecture_is_tested():
@@ -62,16 +62,14 @@ def weighs(model, cache, more):
 
 @pytest.mark.parametrize("length", [1, 5])
 def test_a_slot_weighs_as_its_tokens_do(model, text, length):
-    cache = distinct_cache(model, 1.0, trace=True)
-    model(text, past_key_values=cache)
+    cache = filled(model, text, 1.0, trace=True)
     assert cache.n_slots_each()[0] < 0.8 * cache.n_heads * text.shape[1]
     weighs(model, cache, text[:, :length])
 
 
 def test_heads_may_have_keys_of_their_own(seed, text):
     model = build(seed, num_key_value_heads=4)
-    cache = distinct_cache(model, 1.0, trace=True)
-    model(text, past_key_values=cache)
+    cache = filled(model, text, 1.0, trace=True)
     weighs(model, cache, text[:, :4])
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from distinctkv.hf import FAST, MergePolicy, distinct_cache
 from distinctkv.hf.budget import least_threshold
 from distinctkv.hf.config import CacheConfig
-from tests.hf.models import build
+from tests.hf.models import build, filled
 
 
 @pytest.fixture
@@ -51,13 +51,11 @@ def test_the_default_measures_attention_and_a_config_survives_json(tiny):
 @pytest.mark.parametrize("merge", [None, FAST])
 @pytest.mark.parametrize("kept", [0.75, 0.5, 0.25])
 def test_kept_is_what_is_kept_and_what_its_threshold_gives(tiny, long, kept, merge):
-    searched = distinct_cache(tiny, kept=kept, recent=32, merge=merge)
-    tiny(long, past_key_values=searched)
+    searched = filled(tiny, long, kept=kept, recent=32, merge=merge)
     summary = searched.summary()
     assert 0.9 * kept <= summary.kept <= kept
     assert summary.slots.min() < summary.slots.mean() < summary.slots.max()  # one threshold
-    direct = distinct_cache(tiny, summary.threshold, merge=merge)
-    tiny(long, past_key_values=direct)
+    direct = filled(tiny, long, summary.threshold, merge=merge)
     for a, b in zip(searched.layers, direct.layers, strict=True):
         for name in ("lengths", "keys", "counts", "positions"):
             assert torch.equal(getattr(a.slots, name), getattr(b.slots, name))
@@ -78,8 +76,7 @@ def test_kept_is_what_is_kept_and_what_its_threshold_gives(tiny, long, kept, mer
     ],
 )
 def test_the_window_is_smaller_if_little_is_held(tiny, text, size, window):
-    cache = distinct_cache(tiny, **size)
-    tiny(text.repeat(1, 9)[:, :1024], past_key_values=cache)
+    cache = filled(tiny, text.repeat(1, 9)[:, :1024], **size)
     assert cache.in_window(0) == window
     if size.get("kept", 0) > 1 / 32:
         assert 0.95 * size["kept"] < cache.summary().kept <= size["kept"]
@@ -135,18 +132,15 @@ def test_many_layers_and_groups_give_the_slots_of_one_group(seed, long, monkeypa
     model, held = build(seed, num_hidden_layers=9), []
     for most in (2**26, 1):  # not public: so that each layer is a group
         monkeypatch.setattr("distinctkv.hf.merge.MAX_BYTES", most)
-        cache = distinct_cache(model, kept=0.3)
-        model(long, past_key_values=cache)
+        cache = filled(model, long, kept=0.3)
         assert 0.9 * 0.3 <= cache.summary().kept <= 0.3
         held.append(cache)
-    direct = distinct_cache(model, held[1].summary().threshold, recent=cache.in_window(0))
-    model(long, past_key_values=direct)
+    direct = filled(model, long, held[1].summary().threshold, recent=cache.in_window(0))
     assert (direct.summary().slots == held[1].summary().slots).all()
 
 
 def test_an_unreachable_size_warns_and_keeps_the_threshold(tiny, long, monkeypatch):
-    cache = distinct_cache(tiny, kept=0.6)
-    tiny(long[:, :300], past_key_values=cache)
+    cache = filled(tiny, long[:, :300], kept=0.6)
     before, held = cache.summary().threshold, cache.n_slots_each()[0]
     from distinctkv.hf.merge import Coarsening
 

@@ -13,7 +13,7 @@ from distinctkv.hf import (
     WrongModelError,
     distinct_cache,
 )
-from tests.hf.models import build
+from tests.hf.models import build, filled
 
 ONE, TWO = torch.tensor([[3]]), torch.tensor([[3, 4]])
 
@@ -21,8 +21,7 @@ ONE, TWO = torch.tensor([[3]]), torch.tensor([[3, 4]])
 @pytest.fixture
 def full(tiny, text):
     """A cache that has seen the text."""
-    cache = distinct_cache(tiny, 1.0)
-    tiny(text, past_key_values=cache)
+    cache = filled(tiny, text, 1.0)
     return cache
 
 

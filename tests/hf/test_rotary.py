@@ -7,7 +7,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from distinctkv.hf import DistinctCache, PositionError, calibrate, distinct_cache
 from distinctkv.hf.model_support import ModelSpec
-from tests.hf.models import build
+from tests.hf.models import build, filled
 from tests.hf.rotary_reference import turned
 
 SCALINGS = {
@@ -56,8 +56,7 @@ def test_keys_before_rotation_come_back(seed, kind, text):
     model.model.layers[0].self_attn.k_proj.register_forward_hook(
         lambda module, given, out: before.append(out)
     )
-    cache = distinct_cache(model, kept=1.0)
-    model(text, past_key_values=cache)
+    cache = filled(model, text, kept=1.0)
     keys = cache.layers[0].keys[0]
     positions = torch.arange(text.shape[1]).expand(keys.shape[:2])
     back = cache.spec.rotary.unrotate(keys, positions)
@@ -121,8 +120,7 @@ def test_another_text_that_moves_the_frequencies_changes_nothing_here(
     model = scaled(seed, SCALINGS[kind], max_position_embeddings=100)
     found = []
     for meanwhile in (False, True):
-        cache = distinct_cache(model, 1.0, recent=8)
-        model(text[:, :30], past_key_values=cache)
+        cache = filled(model, text[:, :30], 1.0, recent=8)
         for token in text[:, 30:34].split(1, dim=1):  # whose queries wait to be measured
             model(token, past_key_values=cache)
         if meanwhile:
@@ -160,8 +158,7 @@ def test_a_file_of_other_rotations_is_refused_at_once_or_at_the_next_pass(
 ):
     model, path = scaled(seed, SCALINGS["default"]), tmp_path / "cache.safetensors"
     wrong = scaled(seed, SCALINGS.get(other, SCALINGS["default"]))
-    cache = distinct_cache(model, 1.0)
-    model(text, past_key_values=cache)
+    cache = filled(model, text, 1.0)
     cache.save(path)
     if other == "stretched":
         wrong.model.rotary_emb.attention_scaling = 1.5

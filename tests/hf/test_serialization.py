@@ -6,7 +6,7 @@ from torch import nn
 
 from distinctkv import SnapshotError
 from distinctkv.hf import FAST, DistinctCache, Metric, WrongModelError, calibrate, distinct_cache
-from tests.hf.models import build
+from tests.hf.models import build, filled
 
 SIZES = [
     {"threshold": 1.0, "trace": True},
@@ -108,8 +108,7 @@ def test_a_metric_of_another_rotation_raises(seed, tiny, text, part):
 def test_an_offloaded_model_can_load_it(tmp_path, seed, text):
     accelerate = pytest.importorskip("accelerate")
     model, path = build(seed), tmp_path / "cache.safetensors"
-    cache = distinct_cache(model, 0.5)
-    model(text, past_key_values=cache)
+    cache = filled(model, text, 0.5)
     cache.save(path)
     away = accelerate.cpu_offload(build(seed), execution_device=torch.device("cpu"))
     assert away.model.layers[0].self_attn.q_proj.weight.is_meta
@@ -134,8 +133,7 @@ def test_a_model_whose_layers_have_no_parameters_can_load_it(tmp_path, seed, tex
     for block in model.model.layers:
         for name, part in list(block.self_attn.named_children()):
             setattr(block.self_attn, name, Packed(part))
-    cache = distinct_cache(model, 1.0)
-    model(text, past_key_values=cache)
+    cache = filled(model, text, 1.0)
     cache.save(path)
     again = DistinctCache.load(path, model)
     assert torch.equal(*(model(text[:, :3], past_key_values=one).logits for one in (cache, again)))
@@ -143,8 +141,7 @@ def test_a_model_whose_layers_have_no_parameters_can_load_it(tmp_path, seed, tex
 
 def test_a_changed_file_and_another_kind_of_file_raise(tmp_path, tiny, text):
     path = tmp_path / "cache.safetensors"
-    cache = distinct_cache(tiny, 1.0)
-    tiny(text, past_key_values=cache)
+    cache = filled(tiny, text, 1.0)
     cache.save(path)
     with pytest.raises(SnapshotError, match="qmv metric"):
         Metric.load(path)
@@ -162,7 +159,6 @@ def test_a_metric_survives_its_file(tmp_path, tiny, text):
     assert "1,536 bytes" in repr(again)
     logits = []
     for one in (metric, again):
-        cache = distinct_cache(tiny, 1.0, metric=one)
-        tiny(text, past_key_values=cache)
+        cache = filled(tiny, text, 1.0, metric=one)
         logits.append(tiny(text[:, :3], past_key_values=cache).logits)
     assert torch.equal(*logits)

@@ -5,6 +5,7 @@ import torch
 from transformers import DynamicCache
 
 from distinctkv.hf import FAST, distinct_cache
+from tests.hf.models import filled
 
 
 def test_full_is_what_a_dynamic_cache_holds_and_nothing_seen_is_nothing_held(tiny, text):
@@ -43,16 +44,14 @@ def test_a_summary_of_one_sequence_is_all_of_that_sequence(tiny, text):
     assert sum(one.bytes for one in both) == cache.nbytes
     slots = int(both[0].slots.sum() - both[1].slots.sum())
     assert both[0].bytes - both[1].bytes == slots * (2 * 8 * 4 + 16)
-    alone = distinct_cache(tiny, kept=0.5)
-    tiny(text, past_key_values=alone)
+    alone = filled(tiny, text, kept=0.5)
     for name in ("bytes", "full", "metric"):
         assert getattr(both[0], name) == getattr(alone.summary(), name)
 
 
 def test_a_text_too_short_for_its_share_says_so(tiny, text):
     for length, whole in ((20, True), (115, True), (116, False)):  # 32 recent, 4 sinks, 1 more
-        cache = distinct_cache(tiny, kept=0.32)
-        tiny(text[:, :length], past_key_values=cache)
+        cache = filled(tiny, text[:, :length], kept=0.32)
         summary = cache.summary()
         assert (summary.kept == 1.0) is whole
         assert summary.min_length == (116 if whole else 0)
@@ -61,8 +60,7 @@ def test_a_text_too_short_for_its_share_says_so(tiny, text):
 
 def test_what_was_merged_is_text(tiny, text):
     words = [f"w{token}" for token in text[0].tolist()]
-    cache = distinct_cache(tiny, 0.1, trace=True)
-    tiny(text, past_key_values=cache)
+    cache = filled(tiny, text, 0.1, trace=True)
     lines = cache.merged(words, layer=0, head=1).splitlines()
     assert lines
     for line in lines:
@@ -84,16 +82,14 @@ def test_what_was_merged_is_text(tiny, text):
     ],
 )
 def test_merged_needs_a_trace_and_all_tokens(tiny, text, trace, words, at, word):
-    cache = distinct_cache(tiny, 1.0, trace=trace)
-    tiny(text, past_key_values=cache)
+    cache = filled(tiny, text, 1.0, trace=trace)
     with pytest.raises(ValueError, match=word):
         cache.merged([""] * words, *at)
 
 
 @pytest.mark.parametrize(("merge", "each"), [(None, 8), (FAST, 0)])
 def test_bytes_held_are_the_bytes_of_slots_and_window(tiny, text, merge, each):
-    cache = distinct_cache(tiny, 1.0, merge=merge)
-    tiny(text, past_key_values=cache)
+    cache = filled(tiny, text, 1.0, merge=merge)
     D, H, N = 8, 2, len(cache.layers)
     pair = 2 * D * 4  # a key and a value in float32
     slots = int(cache.summary().slots.sum()) * (pair + 8 + each)  # count, position; weight, mass

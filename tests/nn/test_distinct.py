@@ -15,16 +15,13 @@ WINDOWS = [0, 1, 4, 99]
 
 
 @pytest.fixture
-def x(seed):
+def x():
     """Two streams of 20 tokens which are occurrences of six, in random order."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.randn(6, E, generator=generator)
-    return rows[torch.randint(6, (2, 20), generator=generator)]
+    return torch.randn(6, E)[torch.randint(6, (2, 20))]
 
 
 @pytest.fixture
-def full(seed, x):
-    torch.manual_seed(seed)
+def full(x):
     full = FullAttention(E, HEADS)
     full(x)
     return full.eval()
@@ -97,9 +94,9 @@ def test_a_gate_that_is_always_open_changes_nothing(full, x):
     torch.testing.assert_close(gated(x), plain(x), rtol=0, atol=1e-6)
 
 
-def test_the_gate_learns_which_tokens_are_read(full, x, seed):
-    """Every query is made to look for one of the six tokens: the gate must open for that alone."""
-    torch.manual_seed(seed)
+def test_the_gate_learns_which_tokens_are_read(x):
+    """Every query is made to look for the first of the six tokens: the gate opens for it alone."""
+    x = x[:1]  # in the other stream the first queries have nothing to find
     mixer = DistinctAttention(E, Heads(2, 8, taps=1), reading=Reading(window=1), gate=WriteGate(E))
     wanted = x[0, 0]
     project = mixer.project

@@ -64,8 +64,7 @@ def probe(rng, n=4):
 
 
 @pytest.fixture(params=GATES)
-def gate(request, seed):
-    torch.manual_seed(seed)
+def gate(request):
     return GATES[request.param]()
 
 
@@ -96,8 +95,7 @@ def test_the_slope_starts_where_it_was_put(slope):
     assert NoveltyGate(slope=slope).slope.item() == pytest.approx(slope)
 
 
-def test_a_network_learns_the_rule_by_distillation(rng, seed):
-    torch.manual_seed(seed)
+def test_a_network_learns_the_rule_by_distillation(rng):
     loss = partial(rule_loss, tau=0.01)
     found = fit(KeyNoveltyGate(D), loss, lambda: probe(rng), probe(rng), budget=12, steps=150)
     assert found.start.recall < 0.9
@@ -115,8 +113,7 @@ def test_a_dropped_token_hears_what_keeping_it_would_do(rng):
     assert decided(logit)[0].exp().item() == pytest.approx(FLOOR, rel=0.01)
 
 
-def test_noise_decides_in_training_only(seed):
-    torch.manual_seed(seed)
+def test_noise_decides_in_training_only():
     gate = GumbelGate(SignedGate(0.0, 0.0))
     novelty = torch.rand(1000)
     kept = gate(novelty, novelty[:, None]).exp().round().mean().item()
@@ -126,9 +123,8 @@ def test_noise_decides_in_training_only(seed):
 
 
 @pytest.mark.parametrize("temperature", [30.0, 60.0])
-def test_a_warmer_gate_has_a_gentler_slope(temperature, seed):
+def test_a_warmer_gate_has_a_gentler_slope(temperature):
     """Where the noise is little beside the temperature T the slope at a kept token is 1 / (4 T)."""
-    torch.manual_seed(seed)
     inner = SignedGate(0.0, 0.0)
     gate = GumbelGate(inner, temperature)
     log_gate = gate(torch.ones(1000), torch.ones(1000, 1))
@@ -201,10 +197,8 @@ def test_it_learns_the_recall_of_the_hard_rule_but_not_from_a_gate_that_starts_s
 
 
 @pytest.fixture
-def x(seed):
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.randn(6, E, generator=generator)
-    return rows[torch.randint(6, (2, 20), generator=generator)]
+def x():
+    return torch.randn(6, E)[torch.randint(6, (2, 20))]
 
 
 def by_novelty_alone():
@@ -225,8 +219,7 @@ SHARP = {
 }
 
 
-def test_a_gate_that_keeps_all_is_full_attention(x, seed):
-    torch.manual_seed(seed)
+def test_a_gate_that_keeps_all_is_full_attention(x):
     heads = Heads(2, 8, centre=False)  # the mean key moves in training
     full = FullAttention(E, heads)
     layer = DistinctAttention(E, heads, gate=NoveltyGate(1000.0, -1.0))
@@ -236,9 +229,8 @@ def test_a_gate_that_keeps_all_is_full_attention(x, seed):
 
 
 @pytest.mark.parametrize("gate", SHARP)
-def test_a_sharp_gate_trains_on_what_is_read_in_evaluation(x, seed, gate):
+def test_a_sharp_gate_trains_on_what_is_read_in_evaluation(x, gate):
     """Repeats are exact: where the soft gate is 0 or 1 both forms read the same."""
-    torch.manual_seed(seed)
     heads = Heads(2, 8, taps=1, centre=False)
     layer = DistinctAttention(E, heads, gate=SHARP[gate](), budget=6)
     soft = layer.train()(x)
@@ -253,9 +245,8 @@ def test_a_sharp_gate_trains_on_what_is_read_in_evaluation(x, seed, gate):
 
 
 @torch.no_grad()
-def test_a_metric_decides_after_its_map(x, seed):
+def test_a_metric_decides_after_its_map(x):
     """A map of rank one leaves two directions: no head opens more than two slots."""
-    torch.manual_seed(seed)
     gate = MetricGate(8)
     gate.map.copy_(torch.ones(8, 1) @ torch.randn(1, 8))
     layer = gated(gate).eval()

@@ -1,5 +1,7 @@
 """The chunked recurrences equal the plain ones: outputs, states, gradients, any length."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
@@ -13,10 +15,9 @@ B, H, G, P, N = 2, 4, 2, 3, 5
 
 
 @pytest.fixture
-def normal(seed):
+def normal():
     """Random numbers in float64."""
-    generator = torch.Generator().manual_seed(seed)
-    return lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
+    return partial(torch.randn, dtype=torch.float64)
 
 
 @pytest.fixture
@@ -150,8 +151,7 @@ def test_a_mode_that_has_decayed_away_is_gone_and_no_nan():
     assert slope.real.item() == 7 + 4  # of the state, and of each token to the next
 
 
-def test_a_layer_whose_steps_are_long_has_finite_gradients(seed):
-    torch.manual_seed(seed)
+def test_a_layer_whose_steps_are_long_has_finite_gradients():
     layer = DiagonalSSM(4, states=3)
     with torch.no_grad():
         layer.log_step.fill_(5.0)
@@ -178,8 +178,7 @@ def test_lengths_say_after_which_token_a_state_is_wanted(seed):
 
 
 @torch.no_grad()
-def test_mamba2_is_its_recurrence_then_a_norm_of_what_is_gated(seed):
-    torch.manual_seed(seed)
+def test_mamba2_is_its_recurrence_then_a_norm_of_what_is_gated():
     layer = Mamba2(8, states=5, head=4, chunk=8).double()
     for weight in (layer.norm, layer.skip):
         weight.uniform_(0.5, 2)
@@ -231,8 +230,7 @@ def published(layer, x):
 
 
 @torch.no_grad()
-def test_the_delta_layer_is_the_published_recurrence(seed):
-    torch.manual_seed(seed)
+def test_the_delta_layer_is_the_published_recurrence():
     layer = GatedDeltaNet(12, heads=2, key=4, value=6, chunk=8).double()
     layer.norm.uniform_(0.5, 2)
     x = 3 * torch.randn(2, 21, 12, dtype=torch.float64)

@@ -11,6 +11,7 @@ from distinctkv.nn.gates import WriteGate
 from distinctkv.policy import Concentration
 from tests.nn.test_mixers import HEADS, MIXERS, E, held
 
+pytestmark = pytest.mark.usefixtures("no_grad")
 COMPILED = ("mamba2", "diagonal", "delta", "full", "window", "distinct-first", "distinct-window")
 KINDS = {
     **{name: MIXERS[name] for name in (*COMPILED, "window-2", "distinct", "distinct-bf16", "kvm")},
@@ -20,12 +21,6 @@ KINDS = {
 TOKENS = torch.tensor([[3, 4, 5, 3, 4], [6, 7, 6, 7, 7]])
 
 
-@pytest.fixture(autouse=True)
-def seeded(seed):
-    torch.manual_seed(seed)
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("name", KINDS)
 def test_a_state_goes_on_with_its_own_kind_of_layer_alone(name):
     x, layer = torch.randn(2, 3, E), KINDS[name]().eval()
@@ -44,7 +39,6 @@ def model(*layers):
     return HybridLM(11, E, [KINDS[name]() for name in layers]).eval()
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("layers", [("mamba2",), ("distinct", "mamba2"), ("mamba2", "full")])
 def test_a_model_goes_on_from_its_own_states_alone(layers):
     mine, tokens = model("mamba2", "distinct"), torch.tensor([[1, 2, 3]])
@@ -56,7 +50,6 @@ def test_a_model_goes_on_from_its_own_states_alone(layers):
         mine(tokens, mine.start(2))
 
 
-@torch.no_grad()
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["distinct", *COMPILED])
 def test_a_model_with_a_state_compiles_whole_and_steps(name):
@@ -76,7 +69,6 @@ def test_a_model_with_a_state_compiles_whole_and_steps(name):
 
 
 @pytest.mark.slow
-@torch.no_grad()
 @pytest.mark.parametrize("name", ["distinct", *COMPILED])
 def test_padding_before_a_state_compiles_whole(name):
     torch._dynamo.reset()
@@ -90,7 +82,6 @@ def test_padding_before_a_state_compiles_whole(name):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
 
 
-@torch.no_grad()
 def test_compiled_room_is_what_the_state_was_started_with():
     torch._dynamo.reset()
     layer = DistinctAttention(E, HEADS, concentration=Concentration.fixed(0.0)).eval()
@@ -101,7 +92,6 @@ def test_compiled_room_is_what_the_state_was_started_with():
         state.check()
 
 
-@torch.no_grad()
 def test_room_that_was_asked_for_is_kept():
     layer = MIXERS["distinct"]().eval()
     state = layer.start(2, room=100)
@@ -112,6 +102,7 @@ def test_room_that_was_asked_for_is_kept():
 
 
 @pytest.mark.parametrize("name", KINDS)
+@torch.enable_grad()
 def test_segments_are_trained_one_by_one(name):
     """Without `detach` the second segment goes back through the first, which is gone."""
     mixer, x = KINDS[name](), torch.randn(2, 8, E)
@@ -124,7 +115,6 @@ def test_segments_are_trained_one_by_one(name):
     assert not any(part.requires_grad for part in held(state.detach()))
 
 
-@torch.no_grad()
 @pytest.mark.parametrize("name", KINDS)
 def test_a_copy_of_a_state_is_not_touched(name):
     lm, tokens = model(name), torch.randint(11, (2, 12))
@@ -186,7 +176,6 @@ def parts(state):
     return [tensor for block in state.blocks for tensor in held(block)]
 
 
-@torch.no_grad()
 def test_wherever_a_model_stops_its_state_is_whole_or_refused():
     mixers = model("mamba2", "distinct")
     state = mixers.start(2)
@@ -194,7 +183,6 @@ def test_wherever_a_model_stops_its_state_is_whole_or_refused():
     check_interruptions(lambda state: mixers(TOKENS, state), state, 12)
 
 
-@torch.no_grad()
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -212,17 +200,6 @@ def test_what_is_refused_leaves_a_state_as_it_was(wrong, said):
     assert torch.equal(mixers(TOKENS, state), mixers(TOKENS, other))
 
 
-def test_tau_and_the_mean_key_are_not_rounded_with_the_weights():
-    mixer = DistinctAttention(E, HEADS, concentration=Concentration.fixed(0.15))
-    mixer(torch.randn(2, 19, E))
-    mean = mixer.project.mean.clone()
-    mixer.bfloat16()
-    assert float(mixer.tau) == 0.15
-    assert torch.equal(mixer.project.mean, mean)
-    assert mixer.double().project.mean.dtype == torch.float64
-
-
-@torch.no_grad()
 def test_a_prefill_leaves_room_for_its_slots_and_little_more():
     x = torch.randn(20, E)[torch.randint(20, (1, 900))]
     for reading in (Reading(), Reading(window=8)):
@@ -237,7 +214,6 @@ def test_a_prefill_leaves_room_for_its_slots_and_little_more():
         assert 10 * state.nbytes < tokens.nbytes
 
 
-@torch.no_grad()
 def test_a_stream_of_novel_tokens_is_held_with_a_quarter_to_spare():
     x = torch.randn(1, 400, E)
     heads = Heads(1, 16, taps=1)
@@ -251,6 +227,7 @@ def test_a_stream_of_novel_tokens_is_held_with_a_quarter_to_spare():
     assert used == 400
 
 
+@torch.enable_grad()
 def test_a_model_in_training_can_be_copied():
     mixer = DistinctAttention(E, HEADS, reading=Reading(window=1), gate=WriteGate(E))
     x = torch.nn.Linear(E, E)(torch.randn(2, 19, E))
