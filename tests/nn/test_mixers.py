@@ -242,6 +242,18 @@ def test_evaluation_leaves_the_weights_and_buffers_alone(mixer, x):
     assert all(torch.equal(before[name], now) for name, now in mixer.state_dict().items())
 
 
+def test_a_mixer_is_of_the_type_that_torch_makes(request, x):
+    name = request.node.callspec.params["mixer"]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        wide = MIXERS[name]()
+    finally:
+        torch.set_default_dtype(before)
+    assert {weight.dtype for weight in wide.parameters()} == {torch.float64}
+    assert wide(x.double()).dtype == torch.float64
+
+
 def test_half_precision_products_stay_close(mixer, x):
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         low = mixer(x)

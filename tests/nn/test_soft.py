@@ -44,6 +44,10 @@ def test_a_repeat_is_found_among_keys_that_float32_products_cannot_tell_apart():
     assert found[7] == pytest.approx(1e-10 / 2, rel=0.01)  # as far as the nearest of the seven
 
 
+def test_no_tokens_have_no_novelty():
+    assert causal_novelty(torch.empty(2, 0, 3, 4)).shape == (2, 0, 3)
+
+
 def test_novelty_can_be_mapped_over_batches(batch):
     keys = batch().k
     keys = torch.stack([keys, keys.flip(1)])
@@ -88,6 +92,7 @@ def test_novelty_passes_gradcheck(batch):
 @pytest.mark.parametrize("masked", [True, False])
 def test_the_soft_mask_and_its_gradients_are_the_loop(batch, causal, masked):
     data = batch(L=11)
+    data.log_gate[:, [0, 1, 6]] = -inf
     inputs = [x.requires_grad_() for x in (data.q, data.k, data.v, data.log_gate)]
     mask = data.mask if masked else None
     fast = soft_read(*inputs, scale=2.0, mask=mask, causal=causal)

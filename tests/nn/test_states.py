@@ -52,34 +52,22 @@ def test_a_model_goes_on_from_its_own_states_alone(layers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["distinct", *COMPILED])
-def test_a_model_with_a_state_compiles_whole_and_steps(name):
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_model_with_a_state_compiles_whole_and_steps(name, padded):
     torch._dynamo.reset()
     plain = model(name)
     words = {"fullgraph": True, "backend": "aot_eager"}
     prompt, step = torch.compile(plain, **words), torch.compile(plain.step, **words)
+    real = torch.arange(8) >= torch.tensor([[0], [4]]) if padded else None
     tokens, said = torch.randint(11, (2, 14)), []
     for first, next_ in ((prompt, step), (plain, plain.step)):
         state = plain.start(2, room=32)
-        parts = [first(tokens[:, :8], state)]
+        parts = [first(tokens[:, :8], state, real)]
         parts += [next_(token, state)[:, None] for token in tokens[:, 8:12].T]
         parts.append(plain(tokens[:, 12:], state))
         said.append(torch.cat(parts, 1))
         state.check()
     torch.testing.assert_close(*said, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["distinct", *COMPILED])
-def test_padding_before_a_state_compiles_whole(name):
-    torch._dynamo.reset()
-    layer, x = KINDS[name]().eval(), torch.randn(2, 9, E)
-    real = torch.arange(9) >= torch.tensor([[0], [4]])
-    said = []
-    for run in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
-        state = layer.start(2)
-        said.append([run(x, state, real), *(part for part in held(state) if part.ndim < 5)])
-    for a, b in zip(*said, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
 
 
 def test_compiled_room_is_what_the_state_was_started_with():
@@ -214,10 +202,11 @@ def test_a_prefill_leaves_room_for_its_slots_and_little_more():
         assert 10 * state.nbytes < tokens.nbytes
 
 
-def test_a_stream_of_novel_tokens_is_held_with_a_quarter_to_spare():
+@pytest.mark.parametrize("budget", [torch.inf, 500])
+def test_a_stream_of_novel_tokens_is_held_with_a_quarter_to_spare(budget):
     x = torch.randn(1, 400, E)
-    heads = Heads(1, 16, taps=1)
-    mixer = DistinctAttention(E, heads, concentration=Concentration.fixed(0.0)).eval()
+    heads, policy = Heads(1, 16, taps=1), Concentration.fixed(0.0, budget=budget)
+    mixer = DistinctAttention(E, heads, concentration=policy).eval()
     state = mixer.start(1)
     mixer(x[:, :300], state)
     for token in x[:, 300:].unbind(1):
