@@ -63,3 +63,10 @@ def unfolded(cache, sequences=1):
         keys, values = torch.cat((old[0], layer.keys), 2), torch.cat((old[1], layer.values), 2)
         plain.update(keys, values, index)
     return plain
+
+
+def weighs_as_its_tokens(model, ids, cache, atol=1e-4, rtol=0, sequences=1, **options):
+    """Raise if the logits after these slots are not those after their tokens."""
+    plain = unfolded(cache, sequences)
+    want, got = (model(ids, past_key_values=one, **options).logits for one in (plain, cache))
+    torch.testing.assert_close(got.float(), want.float(), atol=atol, rtol=rtol)

@@ -7,7 +7,7 @@ from transformers import DynamicCache
 
 from distinctkv.hf import UnsupportedModelError, distinct_cache
 from distinctkv.hf.model_support import MODELS
-from tests.hf.models import KINDS, SMALL, build, filled, greedy, unfolded
+from tests.hf.models import KINDS, SMALL, build, filled, greedy, weighs_as_its_tokens
 
 
 def test_every_known_architecture_is_tested():
@@ -53,24 +53,17 @@ def test_another_cache_is_as_good_as_before_on_a_prepared_model(seed, text):
     assert torch.equal(*padded)
 
 
-def weighs(model, cache, more):
-    """A slot weighs in attention as its tokens do."""
-    want = model(more, past_key_values=unfolded(cache)).logits
-    got = model(more, past_key_values=cache).logits
-    torch.testing.assert_close(got, want, atol=1e-4, rtol=0)
-
-
 @pytest.mark.parametrize("length", [1, 5])
 def test_a_slot_weighs_as_its_tokens_do(model, text, length):
     cache = filled(model, text, 1.0, trace=True)
     assert cache.n_slots_each()[0] < 0.8 * cache.n_heads * text.shape[1]
-    weighs(model, cache, text[:, :length])
+    weighs_as_its_tokens(model, text[:, :length], cache)
 
 
 def test_heads_may_have_keys_of_their_own(seed, text):
     model = build(seed, num_key_value_heads=4)
     cache = filled(model, text, 1.0, trace=True)
-    weighs(model, cache, text[:, :4])
+    weighs_as_its_tokens(model, text[:, :4], cache)
 
 
 def linear(model):

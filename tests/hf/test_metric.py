@@ -5,7 +5,7 @@ import torch
 
 from distinctkv.hf import MergePolicy, calibrate, distinct_cache
 from distinctkv.hf.metric import Moments
-from tests.hf.models import build
+from tests.hf.models import build, filled
 
 
 def moments_of(queries, values, scaling=1.0):
@@ -61,13 +61,8 @@ def test_moments_do_not_depend_on_how_many_are_reduced_at_a_time(tiny, text, mon
 
 def test_a_metric_calibrated_on_the_context_gives_the_same_slots_and_is_held_once(tiny, text):
     metric = calibrate(tiny, [text])
-    own, given, both = (
-        distinct_cache(tiny, 1.0),
-        *(distinct_cache(tiny, 1.0, metric=metric) for _ in range(2)),
-    )
-    tiny(text, past_key_values=own)
-    tiny(text, past_key_values=given)
-    tiny(torch.cat((text.flip(1), text)), past_key_values=both)
+    own, given = filled(tiny, text, 1.0), filled(tiny, text, 1.0, metric=metric)
+    both = filled(tiny, torch.cat((text.flip(1), text)), 1.0, metric=metric)
     for a, b in zip(own.layers, given.layers, strict=True):
         assert torch.equal(a.slots.lengths, b.slots.lengths)
         assert torch.equal(a.slots.positions, b.slots.positions)

@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from distinctkv import kernels
 from distinctkv.hf import attention, distinct_cache
 from distinctkv.hf.attention import attention_received
-from tests.hf.models import build, greedy, unfolded
+from tests.hf.models import build, greedy, weighs_as_its_tokens
 from tests.kernels.processes import needs_triton, run
 from tests.kernels.ragged_cases import CASES, draw
 
@@ -221,10 +221,8 @@ def test_on_a_gpu_decoding_weighs_slots_as_their_tokens(seed, text, size):
     cache = distinct_cache(model, 1.0, trace=True)
     greedy(model, ids, cache, n=80, attention_mask=mask)  # more than wait to be absorbed
     longer = torch.cat((mask, torch.ones_like(mask[:, :80])), 1)
-    whole = unfolded(cache, sequences=3)
-    want = model(ids[:, :1], past_key_values=whole, attention_mask=longer).logits
-    got = model(ids[:, :1], past_key_values=cache, attention_mask=longer).logits
-    torch.testing.assert_close(got, want, atol=1e-3, rtol=0)
+    words = {"attention_mask": longer, "sequences": 3}
+    weighs_as_its_tokens(model, ids[:, :1], cache, atol=1e-3, **words)
 
 
 @pytest.mark.parametrize("odd", ["mask", "lengths", "values", "query"])

@@ -242,7 +242,7 @@ def test_evaluation_leaves_the_weights_and_buffers_alone(mixer, x):
     assert all(torch.equal(before[name], now) for name, now in mixer.state_dict().items())
 
 
-def test_a_mixer_is_of_the_type_that_torch_makes(request, x):
+def test_a_mixer_is_of_the_type_that_torch_makes(mixer, x, request):
     name = request.node.callspec.params["mixer"]
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
