@@ -83,9 +83,9 @@ def test_the_mean_follows_slowly_after_the_first_batches(normal):
     for _ in range(99):
         project(normal(2, 50, E))
     before = project.mean.clone()
-    project(normal(2, 50, E) + 100)
+    project(normal(2, 50, E) + 1e4)
     step = project.mean - before
-    project(normal(2, 50, E) + 100)
+    project(normal(2, 50, E) + 1e4)
     torch.testing.assert_close(project.mean - before, 1.9 * step, rtol=0.02, atol=0.05)
 
 
