@@ -55,8 +55,10 @@ def plain(x, dt, A, B, C, state):
     return torch.stack([y for y, _ in heads], 2), torch.stack([last for _, last in heads], 1)
 
 
-@pytest.mark.parametrize("span", [ssm.SPAN, 2])
-@pytest.mark.parametrize(("L", "chunk"), [(1, 8), (7, 8), (16, 8), (33, 8), (21, 1), (21, 64)])
+@pytest.mark.parametrize(
+    ("L", "chunk", "span"),
+    [(1, 8, 64), (7, 8, 64), (16, 8, 64), (33, 8, 64), (21, 1, 4), (19, 3, 2)],
+)
 def test_ssd_is_the_recurrence_with_all_its_gradients(draw, monkeypatch, L, chunk, span):
     monkeypatch.setattr(ssm, "SPAN", span)
     *given, state = ask = draw(L)
