@@ -3,6 +3,8 @@
 import torch
 import transformers
 
+from distinctkv.hf import distinct_cache
+
 SMALL = {
     "vocab_size": 64,
     "hidden_size": 32,
@@ -39,6 +41,13 @@ def greedy(model, ids, cache, n=12, **options):
     return out[:, ids.shape[1] :]
 
 
+def filled(model, ids, *size, **words):
+    """A cache that has seen ``ids``."""
+    cache = distinct_cache(model, *size, **words)
+    model(ids, past_key_values=cache)
+    return cache
+
+
 def unfolded(cache, sequences=1):
     """A DynamicCache in which every token has the key and the value of its slot.
 
@@ -54,3 +63,10 @@ def unfolded(cache, sequences=1):
         keys, values = torch.cat((old[0], layer.keys), 2), torch.cat((old[1], layer.values), 2)
         plain.update(keys, values, index)
     return plain
+
+
+def weighs_as_its_tokens(model, ids, cache, atol=1e-4, rtol=0, sequences=1, **options):
+    """Raise if the logits after these slots are not those after their tokens."""
+    plain = unfolded(cache, sequences)
+    want, got = (model(ids, past_key_values=one, **options).logits for one in (plain, cache))
+    torch.testing.assert_close(got.float(), want.float(), atol=atol, rtol=rtol)

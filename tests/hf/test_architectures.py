@@ -7,7 +7,7 @@ from transformers import DynamicCache
 
 from distinctkv.hf import UnsupportedModelError, distinct_cache
 from distinctkv.hf.model_support import MODELS
-from tests.hf.models import KINDS, SMALL, build, greedy, unfolded
+from tests.hf.models import KINDS, SMALL, build, filled, greedy, weighs_as_its_tokens
 
 
 def test_every_known_architecture_is_tested():
@@ -19,17 +19,11 @@ def model(request, seed):
     return build(seed, request.param)
 
 
-def test_with_nothing_merged_tokens_and_logits_are_those_of_a_dynamic_cache(model, text):
-    plain, ours = DynamicCache(), distinct_cache(model, kept=1.0)
-    assert torch.equal(greedy(model, text, plain), greedy(model, text, ours))
-    more = text[:, :5]
-    logits = [model(more, past_key_values=cache).logits for cache in (plain, ours)]
-    torch.testing.assert_close(*logits, atol=1e-4, rtol=0)
-
-
-def test_a_short_text_is_exact_under_a_threshold(model, text):
-    plain, ours = DynamicCache(), distinct_cache(model, 1.0)
-    short = text[:, :20]
+@pytest.mark.parametrize(("length", "size"), [(120, {"kept": 1.0}), (20, {"threshold": 1.0})])
+def test_with_nothing_merged_tokens_and_logits_are_those_of_a_dynamic_cache(
+    model, text, length, size
+):
+    plain, ours, short = DynamicCache(), distinct_cache(model, **size), text[:, :length]
     assert torch.equal(greedy(model, short, plain), greedy(model, short, ours))
     logits = [model(text[:, :3], past_key_values=cache).logits for cache in (plain, ours)]
     torch.testing.assert_close(*logits, atol=1e-4, rtol=0)
@@ -46,17 +40,6 @@ def test_no_memory_is_held_behind_a_view(model, text):
     assert ours.nbytes - ours.summary().metric == sum(held) + small
 
 
-@pytest.mark.parametrize("length", [1, 5])
-def test_a_slot_weighs_as_its_tokens_do(model, text, length):
-    cache = distinct_cache(model, 1.0, trace=True)
-    model(text, past_key_values=cache)
-    assert cache.n_slots_each()[0] < 0.8 * cache.n_heads * text.shape[1]
-    plain, more = unfolded(cache), text[:, :length]
-    want = model(more, past_key_values=plain).logits
-    got = model(more, past_key_values=cache).logits
-    torch.testing.assert_close(got, want, atol=1e-4, rtol=0)
-
-
 def test_another_cache_is_as_good_as_before_on_a_prepared_model(seed, text):
     model = build(seed)
     before = greedy(model, text, DynamicCache())
@@ -70,52 +53,54 @@ def test_another_cache_is_as_good_as_before_on_a_prepared_model(seed, text):
     assert torch.equal(*padded)
 
 
+@pytest.mark.parametrize("length", [1, 5])
+def test_a_slot_weighs_as_its_tokens_do(model, text, length):
+    cache = filled(model, text, 1.0, trace=True)
+    assert cache.n_slots_each()[0] < 0.8 * cache.n_heads * text.shape[1]
+    weighs_as_its_tokens(model, text[:, :length], cache)
+
+
 def test_heads_may_have_keys_of_their_own(seed, text):
     model = build(seed, num_key_value_heads=4)
-    cache = distinct_cache(model, 1.0, trace=True)
-    model(text, past_key_values=cache)
-    plain, more = unfolded(cache), text[:, :4]
-    want = model(more, past_key_values=plain).logits
-    torch.testing.assert_close(model(more, past_key_values=cache).logits, want, atol=1e-4, rtol=0)
+    cache = filled(model, text, 1.0, trace=True)
+    weighs_as_its_tokens(model, text[:, :4], cache)
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes", "said"),
-    [
-        ("gpt2", {}, "'gpt2' is not supported"),
-        ("gemma2", {"head_dim": 16}, "'gemma2' is not supported"),
-        ("mamba", {}, "'mamba' is not supported"),
-        ("mistral", {"sliding_window": 64}, "sliding_window is 64"),
-        (
-            "qwen2",
-            {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1},
-            "sliding_attention",
-        ),
-    ],
-)
-def test_a_model_we_cannot_stand_behind_is_refused(seed, kind, changes, said):
+def linear(model):
+    model.config.layer_types = ["linear_attention", "full_attention", "full_attention"]
+
+
+def one_layer(model):
+    model.model.layers[1].self_attn.is_causal = False
+
+
+SLIDING = {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1}
+REFUSED = [
+    ("gpt2", {}, None, "'gpt2'"),
+    ("gemma2", {"head_dim": 16}, None, "'gemma2'"),
+    ("mamba", {}, None, "'mamba'"),
+    ("mistral", {"sliding_window": 64}, None, "sliding_window is 64"),
+    ("qwen2", SLIDING, None, "sliding_attention"),
+    ("qwen3", KINDS["qwen3"], linear, "linear_attention"),
+    ("gemma", KINDS["gemma"], one_layer, "not causal"),
+    ("gemma", KINDS["gemma"], lambda m: setattr(m.config, "is_causal", False), "not causal"),
+    (
+        "gemma",
+        KINDS["gemma"],
+        lambda m: setattr(m.config, "use_bidirectional_attention", True),
+        "not causal",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "changes", "change", "word"), REFUSED)
+def test_a_model_we_cannot_stand_behind_is_refused(seed, kind, changes, change, word):
     torch.manual_seed(seed)
     config = transformers.AutoConfig.for_model(kind, **{**SMALL, **changes})
     model = transformers.AutoModelForCausalLM.from_config(config)
+    if change is not None:
+        change(model)
     before = model.config._attn_implementation
-    with pytest.raises(UnsupportedModelError, match=said):
+    with pytest.raises(UnsupportedModelError, match=word):
         distinct_cache(model)
     assert model.config._attn_implementation == before
-
-
-def test_linear_layers_are_refused(seed):
-    model = build(seed, "qwen3")
-    model.config.layer_types = ["linear_attention", "full_attention", "full_attention"]
-    with pytest.raises(UnsupportedModelError, match=r"type \['linear_attention'\] have a cache"):
-        distinct_cache(model)
-
-
-@pytest.mark.parametrize("said", ["is_causal", "use_bidirectional_attention", "layer"])
-def test_attention_in_both_directions_is_refused(seed, said):
-    model = build(seed, "gemma")
-    if said == "layer":
-        model.model.layers[1].self_attn.is_causal = False
-    else:
-        setattr(model.config, said, said != "is_causal")
-    with pytest.raises(UnsupportedModelError, match="attention is not causal"):
-        distinct_cache(model)

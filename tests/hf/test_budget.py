@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from distinctkv.hf import FAST, MergePolicy, distinct_cache
 from distinctkv.hf.budget import least_threshold
 from distinctkv.hf.config import CacheConfig
-from tests.hf.models import build
+from tests.hf.models import build, filled
 
 
 @pytest.fixture
@@ -22,17 +22,17 @@ def long(text):
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (lambda: CacheConfig(threshold=-0.5), "threshold must be .* got -0.5"),
-        (lambda: CacheConfig(threshold=nan), r"got nan; kept=1\.0"),
-        (lambda: CacheConfig(kept=0), r"\(0, 1\], got 0; 0.25 holds a quarter"),
-        (lambda: CacheConfig(kept=1.01), r"\(0, 1\], got 1.01"),
-        (lambda: CacheConfig(budget=36), "at least 37 .* got 36"),
+        (lambda: CacheConfig(threshold=-0.5), "threshold"),
+        (lambda: CacheConfig(threshold=nan), "nan"),
+        (lambda: CacheConfig(kept=0), "got 0"),
+        (lambda: CacheConfig(kept=1.01), "1.01"),
+        (lambda: CacheConfig(budget=36), "at least 37"),
         (lambda: CacheConfig(threshold=1.0, kept=0.5), "threshold and kept"),
-        (lambda: CacheConfig(sinks=-1), "sinks must be at least 0, got -1"),
-        (lambda: CacheConfig(recent=-1), "recent must be at least 0, got -1"),
-        (lambda: MergePolicy(importance=-1), r"\[0, 4\], got -1"),
-        (lambda: MergePolicy(horizon=0), "horizon must be finite .* got 0"),
-        (lambda: MergePolicy(horizon=inf), "horizon must be finite .* got inf"),
+        (lambda: CacheConfig(sinks=-1), "sinks"),
+        (lambda: CacheConfig(recent=-1), "recent"),
+        (lambda: MergePolicy(importance=-1), r"\[0, 4\]"),
+        (lambda: MergePolicy(horizon=0), "horizon"),
+        (lambda: MergePolicy(horizon=inf), "horizon"),
     ],
 )
 def test_values_out_of_range_raise(make, word):
@@ -50,12 +50,16 @@ def test_the_default_measures_attention_and_a_config_survives_json(tiny):
 
 @pytest.mark.parametrize("merge", [None, FAST])
 @pytest.mark.parametrize("kept", [0.75, 0.5, 0.25])
-def test_kept_is_what_is_kept(tiny, long, kept, merge):
-    cache = distinct_cache(tiny, kept=kept, merge=merge)
-    tiny(long, past_key_values=cache)
-    assert 0.9 * kept <= cache.summary().kept <= kept
-    slots = cache.summary().slots
-    assert slots.min() < slots.mean() < slots.max()  # one threshold, not one size
+def test_kept_is_what_is_kept_and_what_its_threshold_gives(tiny, long, kept, merge):
+    searched = filled(tiny, long, kept=kept, recent=32, merge=merge)
+    summary = searched.summary()
+    assert 0.9 * kept <= summary.kept <= kept
+    assert summary.slots.min() < summary.slots.mean() < summary.slots.max()  # one threshold
+    direct = filled(tiny, long, summary.threshold, merge=merge)
+    for a, b in zip(searched.layers, direct.layers, strict=True):
+        for name in ("lengths", "keys", "counts", "positions"):
+            assert torch.equal(getattr(a.slots, name), getattr(b.slots, name))
+        torch.testing.assert_close(a.slots.values, b.slots.values)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +76,7 @@ def test_kept_is_what_is_kept(tiny, long, kept, merge):
     ],
 )
 def test_the_window_is_smaller_if_little_is_held(tiny, text, size, window):
-    cache = distinct_cache(tiny, **size)
-    tiny(text.repeat(1, 9)[:, :1024], past_key_values=cache)
+    cache = filled(tiny, text.repeat(1, 9)[:, :1024], **size)
     assert cache.in_window(0) == window
     if size.get("kept", 0) > 1 / 32:
         assert 0.95 * size["kept"] < cache.summary().kept <= size["kept"]
@@ -115,18 +118,6 @@ def test_kept_is_what_is_kept_however_a_text_is_cut(tiny, seed, kept, cuts):
             assert 0.9 * kept <= cache.summary().kept <= kept + wait
 
 
-@pytest.mark.parametrize("merge", [None, FAST])
-def test_what_was_searched_for_is_what_its_threshold_gives(tiny, long, merge):
-    searched = distinct_cache(tiny, kept=0.3, recent=32, merge=merge)
-    tiny(long, past_key_values=searched)
-    direct = distinct_cache(tiny, searched.summary().threshold, merge=merge)
-    tiny(long, past_key_values=direct)
-    for a, b in zip(searched.layers, direct.layers, strict=True):
-        for name in ("lengths", "keys", "counts", "positions"):
-            assert torch.equal(getattr(a.slots, name), getattr(b.slots, name))
-        torch.testing.assert_close(a.slots.values, b.slots.values)
-
-
 def test_each_sequence_has_its_own_threshold(tiny, long, seed):
     noise = torch.randint(2, 64, long.shape, generator=torch.Generator().manual_seed(seed))
     both, alone = distinct_cache(tiny, kept=0.3), distinct_cache(tiny, kept=0.3)
@@ -141,18 +132,15 @@ def test_many_layers_and_groups_give_the_slots_of_one_group(seed, long, monkeypa
     model, held = build(seed, num_hidden_layers=9), []
     for most in (2**26, 1):  # not public: so that each layer is a group
         monkeypatch.setattr("distinctkv.hf.merge.MAX_BYTES", most)
-        cache = distinct_cache(model, kept=0.3)
-        model(long, past_key_values=cache)
+        cache = filled(model, long, kept=0.3)
         assert 0.9 * 0.3 <= cache.summary().kept <= 0.3
         held.append(cache)
-    direct = distinct_cache(model, held[1].summary().threshold, recent=cache.in_window(0))
-    model(long, past_key_values=direct)
+    direct = filled(model, long, held[1].summary().threshold, recent=cache.in_window(0))
     assert (direct.summary().slots == held[1].summary().slots).all()
 
 
 def test_an_unreachable_size_warns_and_keeps_the_threshold(tiny, long, monkeypatch):
-    cache = distinct_cache(tiny, kept=0.6)
-    tiny(long[:, :300], past_key_values=cache)
+    cache = filled(tiny, long[:, :300], kept=0.6)
     before, held = cache.summary().threshold, cache.n_slots_each()[0]
     from distinctkv.hf.merge import Coarsening
 

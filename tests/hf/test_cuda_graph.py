@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import sys
 from contextlib import contextmanager, nullcontext, suppress
 
 import pytest
@@ -22,11 +21,7 @@ from distinctkv.hf import (
 )
 from tests.hf.models import build, greedy
 
-PLANS = {
-    "threshold": {"threshold": 1.0},
-    "kept": {"kept": 0.3},
-    "budget": {"budget": 50},
-}
+PLANS = {"threshold": {"threshold": 1.0}, "kept": {"kept": 0.3}, "budget": {"budget": 50}}
 
 
 @pytest.fixture
@@ -41,22 +36,21 @@ def padded(text):
     return ids, mask
 
 
-def counted(model, runs):
-    """Steps that run in place are noted while the model is captured."""
-    inner = model.forward._run
-
-    def run(step):
-        runs.append(step.cache.get_seq_length())
-        return inner(step)
-
-    model.forward._run = run
-
-
 @contextmanager
 def capturing(model, runs):
+    """Steps that run in place are noted while the model is captured."""
     with captured(model):
-        counted(model, runs)
+        inner = model.forward._run
+        model.forward._run = lambda step: runs.append(step.cache.get_seq_length()) or inner(step)
         yield
+
+
+def decoded(model, text, cache, n, **words):
+    """Logits after a text and n tokens of it, one by one."""
+    found = [model(text, past_key_values=cache).logits[:, -1:]]
+    for token in text[:, :n].split(1, dim=1):
+        found.append(model(token, past_key_values=cache, **words).logits)
+    return torch.cat(found, 1)
 
 
 def same(one, other):
@@ -88,25 +82,30 @@ def test_steps_in_place_are_plain_steps(tiny, text, in_place, name, merge):
     assert len(runs) == 28  # all but the prefill and the step after it
 
 
-def both(model, text, runs, **words):
-    """Two caches after 30 tokens, of plain steps and of steps in place."""
-    caches = []
+def both(model, text, **words):
+    """Two caches after 40 tokens, of plain steps and of steps in place, with the same logits."""
+    caches, logits, runs = [], [], []
     for way in (nullcontext(), capturing(model, runs)):
         caches.append(distinct_cache(model, 1.0, recent=8, **words))
         with way:
-            greedy(model, text, caches[-1], 30)
-    assert runs
-    return caches
+            logits.append(decoded(model, text, caches[-1], 40))
+    torch.testing.assert_close(*logits, atol=1e-4, rtol=0)
+    assert len(runs) == 39
+    same(*caches)
+    return caches[1]
 
 
 def test_one_head_of_one_stream_is_stepped_too(seed, text, in_place):
-    same(*both(build(seed, num_key_value_heads=1), text, [], merge=None))
+    both(build(seed, num_key_value_heads=1), text)
 
 
 def test_a_known_metric_asks_no_queries(tiny, text, in_place):
-    plain, ours = both(tiny, text, [], metric=calibrate(tiny, [text]))
-    same(plain, ours)
-    assert not ours.layers[0].pending
+    assert not both(tiny, text, metric=calibrate(tiny, [text])).layers[0].pending
+
+
+def test_heads_without_room_get_more(tiny, text, in_place, monkeypatch):
+    monkeypatch.setattr(cuda_graph, "ROOM", 1)
+    both(tiny, text)
 
 
 def test_a_merge_leaves_slots_and_buffers_in_place(tiny, text, in_place):
@@ -121,11 +120,6 @@ def test_a_merge_leaves_slots_and_buffers_in_place(tiny, text, in_place):
     places, tokens = zip(*held[1:], strict=True)
     assert len(set(places)) == 1
     assert len(set(tokens)) == 4  # 16 tokens wait on a CPU
-
-
-def test_heads_without_room_get_more(tiny, text, in_place, monkeypatch):
-    monkeypatch.setattr(cuda_graph, "ROOM", 1)
-    same(*both(tiny, text, [], merge=None))
 
 
 def test_what_is_wrong_on_a_device_is_told_at_the_end(tiny, text, in_place, monkeypatch):
@@ -183,17 +177,6 @@ def test_a_cache_may_change_between_steps(tiny, text, in_place, tmp_path, change
     assert len(runs) > 25
 
 
-def test_logits_of_a_step_stay_when_the_next_one_comes(tiny, text, in_place):
-    cache, found = distinct_cache(tiny, 1.0, recent=8), []
-    with captured(tiny):
-        tiny(text, past_key_values=cache)
-        found = [tiny(text[:, n : n + 1], past_key_values=cache).logits for n in range(6)]
-    plain = distinct_cache(tiny, 1.0, recent=8)
-    tiny(text, past_key_values=plain)
-    want = [tiny(text[:, n : n + 1], past_key_values=plain).logits for n in range(6)]
-    torch.testing.assert_close(torch.cat(found), torch.cat(want), atol=1e-4, rtol=0)
-
-
 def test_steps_may_change_between_no_gradients_and_inference(tiny, text, in_place):
     """Each way to turn gradients off, after the other."""
     modes = [torch.no_grad, torch.inference_mode, torch.no_grad, torch.inference_mode]
@@ -212,33 +195,14 @@ def test_steps_may_change_between_no_gradients_and_inference(tiny, text, in_plac
     assert len(runs) == 39
 
 
-def test_a_replayed_step_looks_at_no_weight(tiny, text, in_place):
-    cache, looks = distinct_cache(tiny, 1.0), []
-
-    def note(frame, event, function):
-        looks.extend([function] if event == "c_call" and function.__name__ == "data_ptr" else [])
-
-    with captured(tiny):
-        tiny(text, past_key_values=cache)
-        outs = [tiny(text[:, n : n + 1], past_key_values=cache) for n in range(3)]
-        tiny.forward.replay = lambda: outs[-1]  # the graph, so that all the rest is profiled
-        sys.setprofile(note)
-        tiny(text[:, 3:4], past_key_values=cache)
-        sys.setprofile(None)
-    assert not looks
-
-
 def test_beams_and_other_caches_go_as_ever(tiny, text, in_place):
-    def run(way, cache, **options):
+    runs, tokens = [], []
+    for way in (nullcontext(), capturing(tiny, runs)):
+        cache = distinct_cache(tiny, 1.0, recent=8)
         with way:
-            return greedy(tiny, text, cache, 20, **options)
-
-    runs = []
-    plain = run(nullcontext(), distinct_cache(tiny, 1.0, recent=8), num_beams=3)
-    ours = run(capturing(tiny, runs), distinct_cache(tiny, 1.0, recent=8), num_beams=3)
-    assert torch.equal(plain, ours)
-    assert not runs
-    run(capturing(tiny, runs), DynamicCache())
+            tokens.append(greedy(tiny, text, cache, 20, num_beams=3))
+            greedy(tiny, text, DynamicCache(), 20)
+    assert torch.equal(*tokens)
     assert not runs
 
 
@@ -266,66 +230,50 @@ def test_what_is_wrong_in_a_step_is_refused_as_ever(tiny, text, in_place):
     assert len(runs) == 2
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"output_hidden_states": True},
-        {"return_dict": False},
-        {"use_cache": False},
-        {"logits_to_keep": torch.tensor([0])},
-    ],
-    ids=str,
-)
-def test_more_than_logits_is_the_model_s_own_work(tiny, text, in_place, more):
-    runs, found = [], []
-    for way in (nullcontext(), capturing(tiny, runs)):
-        cache = distinct_cache(tiny, 1.0, recent=8)
-        with way:
-            tiny(text, past_key_values=cache)
-            tiny(text[:, :1], past_key_values=cache)
-            found.append(tiny(text[:, :1], past_key_values=cache, **more))
-    assert [type(one) for one in found[0]] == [type(one) for one in found[1]]
-    assert not runs
+MORE = {
+    "hidden": {"output_hidden_states": True},
+    "tuple": {"return_dict": False},
+    "no cache": {"use_cache": False},
+    "places": {"logits_to_keep": torch.tensor([0])},
+    "masks": {"attention_mask": {"full_attention": None}},
+}
 
 
-@pytest.mark.parametrize("how", ["training", "gradients", "autocast", "config"])
-def test_a_model_that_does_more_does_it_itself(seed, text, in_place, how):
-    model, runs = build(seed), []
-    cache, token = distinct_cache(model, 1.0, recent=8), text[:, :1]
+@pytest.mark.parametrize("how", [*MORE, "training", "gradients", "autocast", "config"])
+def test_a_model_that_does_more_than_a_step_does_it_itself(seed, text, in_place, how):
+    model, runs, kinds = build(seed, "qwen2" if how == "masks" else "llama"), [], []
     ways = {"gradients": torch.enable_grad(), "autocast": torch.autocast("cpu", torch.bfloat16)}
-    with capturing(model, runs):
-        model(text, past_key_values=cache)
-        model(token, past_key_values=cache)
-        model.train(how == "training")
-        model.config.output_hidden_states = how == "config"
-        with ways.get(how, nullcontext()), suppress(WrongModelError):  # of another type
-            out = model(token, past_key_values=cache)
-            assert (out.hidden_states is not None) == (how == "config")
+    for way in (capturing(model, runs), nullcontext()):
+        cache = distinct_cache(model, 1.0, recent=8)
+        with way:
+            decoded(model, text, cache, 1)
+            model.train(how == "training")
+            model.config.output_hidden_states = how == "config"
+            # Autocast makes another type; masks of a kind of layer are refused by older versions.
+            with ways.get(how, nullcontext()), suppress(WrongModelError, AttributeError, TypeError):
+                out = model(text[:, 1:2], past_key_values=cache, **MORE.get(how, {}))
+                kinds.append(type(out))
+                assert how != "config" or out.hidden_states is not None
+            model.eval()
+            model.config.output_hidden_states = False
+    assert len(set(kinds)) <= 1
     assert not runs
 
 
-def test_frequencies_that_move_are_found_at_once(seed, text, in_place):
-    model, runs = build(seed), []
-    cache = distinct_cache(model, 1.0, recent=8)
+@pytest.mark.parametrize("kind", ["moved", "dynamic"])
+def test_frequencies_that_move_are_found_at_once(seed, text, in_place, kind):
+    scaling = {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
+    words = {"max_position_embeddings": 64, **scaling} if kind == "dynamic" else {}
+    model, runs = build(seed, **words), []
+    cache, n = distinct_cache(model, 1.0, recent=8), 4 if kind == "dynamic" else 2
     with capturing(model, runs):
-        for ids in (text, text[:, :1], text[:, :1]):
-            model(ids, past_key_values=cache)
-        model.model.rotary_emb.inv_freq.mul_(1.1)
-        with pytest.raises(PositionError, match="frequencies"):
+        decoded(model, text[:, :60], cache, n)
+        if kind == "moved":
+            model.model.rotary_emb.inv_freq.mul_(1.1)
+        with pytest.raises(PositionError, match="changed" if kind == "dynamic" else "frequencies"):
             model(text[:, :1], past_key_values=cache)
-    assert len(runs) == 1
-    model = build(
-        seed, max_position_embeddings=64, rope_scaling={"rope_type": "dynamic", "factor": 2.0}
-    )
-    cache = distinct_cache(model, 1.0, recent=8)
-    with capturing(model, runs):
-        model(text[:, :60], past_key_values=cache)
-        for n in range(4):
-            model(text[:, n : n + 1], past_key_values=cache)
-        with pytest.raises(PositionError, match="changed"):
-            model(text[:, :1], past_key_values=cache)
-        assert cache.get_seq_length() == 64
-    assert len(runs) == 1
+    assert cache.get_seq_length() == 60 + n
+    assert len(runs) == (kind == "moved")
 
 
 def test_positions_are_taken_as_they_were_told(tiny, text, in_place):
@@ -339,18 +287,6 @@ def test_positions_are_taken_as_they_were_told(tiny, text, in_place):
     assert len(runs) == 3
     assert cache.batch.last.tolist() == [126]
     assert cache.batch.last.dtype == torch.int64
-
-
-def test_a_mask_by_kind_of_layer_is_the_model_s(seed, text, in_place):
-    model, runs = build(seed, "qwen2"), []
-    cache = distinct_cache(model, 1.0, recent=8)
-    with capturing(model, runs):
-        model(text, past_key_values=cache)
-        for _ in range(2):
-            mask = {"full_attention": None}
-            with suppress(AttributeError, TypeError):  # of older versions
-                model(text[:, :1], past_key_values=cache, attention_mask=mask)
-    assert not runs
 
 
 def test_two_answers_may_end_in_any_order(tiny, text, in_place):
@@ -369,8 +305,7 @@ def test_a_failure_in_the_middle_is_told(seed, text, in_place):
     model = build(seed)
     cache, norm = distinct_cache(model, 1.0, recent=8), model.model.norm
     with captured(model):
-        model(text, past_key_values=cache)
-        model(text[:, :1], past_key_values=cache)
+        decoded(model, text, cache, 1)
         model.model.norm = torch.nn.Linear(3, 3)
         with pytest.raises(RuntimeError, match="shapes"):
             model(text[:, :1], past_key_values=cache)
@@ -389,6 +324,19 @@ def test_the_model_is_left_as_it_was(tiny, text):
     with pytest.raises(MaskError), captured(tiny):
         tiny(text, past_key_values=distinct_cache(tiny, 1.0), attention_mask=text[:, :3])
     assert "forward" not in vars(tiny)
+
+
+def test_a_hook_or_a_moved_weight_asks_for_a_new_graph(seed):
+    model = build(seed)
+    recorder = cuda_graph.GraphRecorder(model)
+    recorder.places = recorder._places()
+    assert recorder.is_current()
+    hook = model.model.norm.register_forward_hook(lambda *_: None)
+    assert not recorder.is_current()
+    hook.remove()
+    assert recorder.is_current()
+    model.model.norm.weight.data = model.model.norm.weight.data.clone()
+    assert not recorder.is_current()
 
 
 @pytest.mark.gpu
@@ -453,19 +401,6 @@ def test_on_a_gpu_a_model_that_waits_goes_step_by_step(seed, text):
             model(ids[:, n : n + 1], past_key_values=cache)
         assert model.forward.replay.__name__ == "run"
     assert torch.rand(4, device="cuda").isfinite().all()
-
-
-def test_a_hook_or_a_moved_weight_asks_for_a_new_graph(seed):
-    model = build(seed)
-    recorder = cuda_graph.GraphRecorder(model)
-    recorder.places = recorder._places()
-    assert recorder.is_current()
-    hook = model.model.norm.register_forward_hook(lambda *_: None)
-    assert not recorder.is_current()
-    hook.remove()
-    assert recorder.is_current()
-    model.model.norm.weight.data = model.model.norm.weight.data.clone()
-    assert not recorder.is_current()
 
 
 @pytest.mark.gpu

@@ -13,7 +13,7 @@ from distinctkv.hf import (
     WrongModelError,
     distinct_cache,
 )
-from tests.hf.models import build
+from tests.hf.models import build, filled
 
 ONE, TWO = torch.tensor([[3]]), torch.tensor([[3, 4]])
 
@@ -21,8 +21,7 @@ ONE, TWO = torch.tensor([[3]]), torch.tensor([[3, 4]])
 @pytest.fixture
 def full(tiny, text):
     """A cache that has seen the text."""
-    cache = distinct_cache(tiny, 1.0)
-    tiny(text, past_key_values=cache)
+    cache = filled(tiny, text, 1.0)
     return cache
 
 
@@ -46,23 +45,23 @@ def positions(*values):
     return {"position_ids": torch.tensor([values])}
 
 
+BAD = [
+    (ONE, mask(*[1] * 50, 0, *[1] * 70), MaskError, "left"),
+    (ONE, mask(*[1] * 120, 0), MaskError, "left"),
+    (ONE, mask(*[1] * 120), MaskError, "121"),
+    (ONE, mask(*[0] * 5, *[1] * 116), MaskError, "earlier passes"),
+    (TWO, {"attention_mask": torch.zeros(1, 1, 2, 122)}, MaskError, "float32"),
+    (TWO, {"attention_mask": torch.ones(1, 1, 2, 122) > 0}, MaskError, "causal"),
+    (ONE, {"attention_mask": torch.ones(4, 1, 1, 121) > 0}, MaskError, "1 sequences"),
+    (TWO, positions(119, 120), PositionError, "grow"),
+    (TWO, positions(121, 121), PositionError, "position 121"),
+    (ONE.repeat(2, 1), {}, ValueError, "holds 1 sequences"),
+    (TWO, {"is_causal": False}, UnsupportedModelError, "is_causal"),
+]
+
+
 @pytest.mark.usefixtures("unchanged")
-@pytest.mark.parametrize(
-    ("ids", "options", "error", "word"),
-    [
-        (ONE, mask(*[1] * 50, 0, *[1] * 70), MaskError, "padding on the left"),
-        (ONE, mask(*[1] * 120, 0), MaskError, "padding on the left"),
-        (ONE, mask(*[1] * 120), MaskError, "left|not one of 121 tokens"),
-        (ONE, mask(*[0] * 5, *[1] * 116), MaskError, r"earlier passes \[0\]"),
-        (TWO, {"attention_mask": torch.zeros(1, 1, 2, 122)}, MaskError, "float32 of shape"),
-        (TWO, {"attention_mask": torch.ones(1, 1, 2, 122) > 0}, MaskError, "not causal"),
-        (ONE, {"attention_mask": torch.ones(4, 1, 1, 121) > 0}, MaskError, "of 1 sequences"),
-        (TWO, positions(119, 120), PositionError, "positions must grow"),
-        (TWO, positions(121, 121), PositionError, "token 1 of sequence 0 has position 121"),
-        (ONE.repeat(2, 1), {}, ValueError, "holds 1 sequences, this pass has 2"),
-        (TWO, {"is_causal": False}, UnsupportedModelError, "is_causal=False"),
-    ],
-)
+@pytest.mark.parametrize(("ids", "options", "error", "word"), BAD)
 def test_bad_input_raises_before_anything_changes(tiny, full, ids, options, error, word):
     with pytest.raises(error, match=word):
         tiny(ids, past_key_values=full, **options)
@@ -121,45 +120,6 @@ def fail(*_, **__):
     raise torch.OutOfMemoryError
 
 
-@pytest.mark.parametrize("place", [
-    "cache.sdpa", "cache.read", "cache.attention_received", "merge._shorten", "merge.pool",
-])  # fmt: skip
-def test_an_interrupted_pass_marks_the_cache(seed, text, tmp_path, monkeypatch, place):
-    # Not public: errors of the device come from the middle of a pass.
-    model = build(seed)
-    cache = distinct_cache(model, 1.0)
-    if place != "cache.sdpa":  # from the second pass on slots are read
-        model(text, past_key_values=cache)
-    with monkeypatch.context() as patched:
-        patched.setattr(f"distinctkv.hf.{place}", fail)
-        with pytest.raises(torch.OutOfMemoryError):
-            model(text, past_key_values=cache)
-    uses = [
-        lambda: model(text[:, :1], past_key_values=cache),
-        lambda: cache.crop(-1),
-        lambda: cache.save(tmp_path / "cache.safetensors"),
-        lambda: cache.reorder_cache(torch.tensor([0])),
-        cache.summary,
-    ]
-    for use in uses:
-        with pytest.raises(BrokenForwardError, match=r"interrupted .* reset\(\) the cache"):
-            use()
-    assert not (tmp_path / "cache.safetensors").exists()
-    cache.reset()
-    model(text, past_key_values=cache)
-
-
-def test_an_interrupt_between_layers_marks_the_cache(seed, text):
-    model = build(seed)
-    cache = distinct_cache(model, 1.0)
-    hook = model.model.layers[1].register_forward_pre_hook(fail)
-    with pytest.raises(torch.OutOfMemoryError):
-        model(text, past_key_values=cache)
-    hook.remove()
-    with pytest.raises(BrokenForwardError, match="interrupted after 120 tokens"):
-        model(text[:, :1], past_key_values=cache)
-
-
 def test_unsupported_calls_raise(seed, text):
     model = build(seed, "mistral")
     cache = distinct_cache(model, 1.0)
@@ -190,3 +150,34 @@ def test_a_model_in_another_dtype_raises_and_the_cache_stays_as_it_is(seed, text
     model.load_state_dict(build(seed).state_dict(), assign=True)
     logits = [model(text[:, :3], past_key_values=cache).logits for cache in caches]
     assert torch.equal(*logits)
+
+
+@pytest.mark.parametrize("place", [
+    "cache.sdpa", "cache.read", "cache.attention_received", "merge._shorten", "merge.pool", "layer",
+])  # fmt: skip
+def test_an_interrupted_pass_marks_the_cache(seed, text, tmp_path, monkeypatch, place):
+    # Not public: errors of the device come from the middle of a pass.
+    model = build(seed)
+    cache = distinct_cache(model, 1.0)
+    if place not in ("cache.sdpa", "layer"):  # from the second pass on slots are read
+        model(text, past_key_values=cache)
+    with monkeypatch.context() as patched:
+        if place == "layer":
+            patched.setattr(model.model.layers[1], "forward", fail)
+        else:
+            patched.setattr(f"distinctkv.hf.{place}", fail)
+        with pytest.raises(torch.OutOfMemoryError):
+            model(text, past_key_values=cache)
+    uses = [
+        lambda: model(text[:, :1], past_key_values=cache),
+        lambda: cache.crop(-1),
+        lambda: cache.save(tmp_path / "cache.safetensors"),
+        lambda: cache.reorder_cache(torch.tensor([0])),
+        cache.summary,
+    ]
+    for use in uses:
+        with pytest.raises(BrokenForwardError, match="interrupted"):
+            use()
+    assert not (tmp_path / "cache.safetensors").exists()
+    cache.reset()
+    model(text, past_key_values=cache)

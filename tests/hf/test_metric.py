@@ -5,7 +5,7 @@ import torch
 
 from distinctkv.hf import MergePolicy, calibrate, distinct_cache
 from distinctkv.hf.metric import Moments
-from tests.hf.models import build
+from tests.hf.models import build, filled
 
 
 def moments_of(queries, values, scaling=1.0):
@@ -59,27 +59,18 @@ def test_moments_do_not_depend_on_how_many_are_reduced_at_a_time(tiny, text, mon
             torch.testing.assert_close(*pair, rtol=1e-5, atol=1e-5)
 
 
-def test_a_metric_calibrated_on_the_context_gives_the_same_slots(tiny, text):
-    own = distinct_cache(tiny, 1.0)
-    given = distinct_cache(tiny, 1.0, metric=calibrate(tiny, [text]))
-    tiny(text, past_key_values=own)
-    tiny(text, past_key_values=given)
+def test_a_metric_calibrated_on_the_context_gives_the_same_slots_and_is_held_once(tiny, text):
+    metric = calibrate(tiny, [text])
+    own, given = filled(tiny, text, 1.0), filled(tiny, text, 1.0, metric=metric)
+    both = filled(tiny, torch.cat((text.flip(1), text)), 1.0, metric=metric)
     for a, b in zip(own.layers, given.layers, strict=True):
         assert torch.equal(a.slots.lengths, b.slots.lengths)
         assert torch.equal(a.slots.positions, b.slots.positions)
     assert given.summary().metric == 0
-
-
-def test_a_metric_is_held_once_for_all_sequences(tiny, text):
-    metric = calibrate(tiny, [text, text.flip(1)])
+    assert (both.summary(1).slots == given.summary().slots).all()
     # Not public: what a batch allocates cannot be seen from outside.
     scale = metric.scales([0, 1, 2], 128, torch.device("cpu"))
     assert scale.factor.untyped_storage().data_ptr() == metric.factors.untyped_storage().data_ptr()
-    batch = torch.cat((text, text.flip(1)))
-    cache, alone = (distinct_cache(tiny, 1.0, metric=metric) for _ in range(2))
-    tiny(batch, past_key_values=cache)
-    tiny(batch[1:], past_key_values=alone)
-    assert (cache.summary(1).slots == alone.summary().slots).all()
 
 
 def test_the_metric_of_a_model_in_float16_with_small_frequencies(seed, text):
@@ -98,17 +89,17 @@ def test_texts_go_through_the_tokenizer_and_make_no_logits(tiny, text):
 
 
 @pytest.mark.parametrize(
-    ("texts", "error", "word"),
+    ("texts", "word"),
     [
-        (["a text"], TypeError, "give tokenizer="),
-        ("a text", TypeError, r"got one str; give \[text\]"),
-        (torch.arange(2, 60), TypeError, r"got one Tensor; give \[text\]"),
-        ([], ValueError, "0 tokens, keys have 8 elements"),
-        ([torch.tensor([3]), torch.arange(2, 6)], ValueError, "5 tokens, keys have 8 elements"),
+        (["a text"], "tokenizer="),
+        ("a text", "one str"),
+        (torch.arange(2, 60), "one Tensor"),
+        ([], "0 tokens"),
+        ([torch.tensor([3]), torch.arange(2, 6)], "5 tokens"),
     ],
 )
-def test_texts_that_are_no_texts_raise(tiny, texts, error, word):
-    with pytest.raises(error, match=word):
+def test_texts_that_are_no_texts_raise(tiny, texts, word):
+    with pytest.raises((TypeError, ValueError), match=word):
         calibrate(tiny, texts)
 
 

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 ROOT = Path(__file__).parents[2]
+
+
 BLOCK = re.compile(r"^```py\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -48,12 +50,11 @@ TEMPLATE = "{% for m in messages %}what {{ m.content }}{% endfor %} text"
 def example(tiny, tokenizer, tmp_path):
     """The example, asked about a file."""
 
-    def ask(content, template=None):
+    def ask(content, template):
         tokenizer.chat_template = template
         tiny.save_pretrained(tmp_path / "model")
         tokenizer.save_pretrained(tmp_path / "model")
-        if content is not None:
-            (tmp_path / "text").write_bytes(content)
+        (tmp_path / "text").write_bytes(content)
         main = runpy.run_path(str(ROOT / "examples/generate.py"))["main"]
         with torch.enable_grad():
             main([str(tmp_path / "model"), str(tmp_path / "text"), "what is new", "--tokens", "3"])
@@ -70,18 +71,8 @@ def test_the_example_runs_in_the_frame_of_the_model(example, capsys, template, n
     assert len(said.splitlines()) == 4
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [(b" \n", "must not be empty"), (b"\xff", "cannot be read"), (None, "No such file")],
-)
-def test_the_example_says_what_is_wrong_with_a_file(example, capsys, content, why):
-    with pytest.raises(SystemExit):
-        example(content)
-    assert why in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("absent", ["torch", "transformers"])
 def test_without_the_extra_the_example_says_so_in_one_line(monkeypatch, absent):
     monkeypatch.setitem(sys.modules, absent, None)
-    with pytest.raises(SystemExit, match=r"this example needs more: pip install '\.\[hf\]'$"):
+    with pytest.raises(SystemExit, match="hf"):
         runpy.run_path(str(ROOT / "examples/generate.py"))

@@ -7,7 +7,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from distinctkv.hf import DistinctCache, PositionError, calibrate, distinct_cache
 from distinctkv.hf.model_support import ModelSpec
-from tests.hf.models import build
+from tests.hf.models import build, filled
 from tests.hf.rotary_reference import turned
 
 SCALINGS = {
@@ -30,6 +30,8 @@ SCALINGS = {
         "original_max_position_embeddings": 64,
     },
 }
+
+
 if "proportional" in ROPE_INIT_FUNCTIONS:  # in newer transformers
     SCALINGS["proportional"] = {"rope_type": "proportional", "partial_rotary_factor": 0.5}
 
@@ -54,8 +56,7 @@ def test_keys_before_rotation_come_back(seed, kind, text):
     model.model.layers[0].self_attn.k_proj.register_forward_hook(
         lambda module, given, out: before.append(out)
     )
-    cache = distinct_cache(model, kept=1.0)
-    model(text, past_key_values=cache)
+    cache = filled(model, text, kept=1.0)
     keys = cache.layers[0].keys[0]
     positions = torch.arange(text.shape[1]).expand(keys.shape[:2])
     back = cache.spec.rotary.unrotate(keys, positions)
@@ -100,30 +101,6 @@ def test_turning_back_is_exact_in_float32(seed, device, kind, heads):
     torch.testing.assert_close(got.double(), want, atol=1e-5, rtol=1e-5)
 
 
-def test_frequencies_that_move_under_the_slots_are_refused(seed, text):
-    model = scaled(seed, SCALINGS["longrope"])
-    cache = distinct_cache(model, 1.0)
-    model(text[:, :60], past_key_values=cache)
-    with pytest.raises(PositionError, match="'longrope' changed"):
-        model(text[:, 60:70], past_key_values=cache)
-
-
-def test_a_long_text_in_one_pass_has_one_set_of_frequencies(seed, text):
-    model = scaled(seed, SCALINGS["longrope"])
-    cache = distinct_cache(model, 1.0)
-    model(text, past_key_values=cache)
-    model(text[:, :1], past_key_values=cache)
-    assert cache.get_seq_length() == text.shape[1] + 1
-
-
-def test_dynamic_scaling_is_refused_once_it_moves(seed, text):
-    model = scaled(seed, SCALINGS["dynamic"], max_position_embeddings=100)
-    cache = distinct_cache(model, 1.0)
-    model(text[:, :99], past_key_values=cache)
-    with pytest.raises(PositionError, match="'dynamic' changed"):
-        model(text[:, 99:], past_key_values=cache)
-
-
 def goes_back(model, text):
     """Whether a short text is turned as before after a long one; in transformers 5.2 it is not."""
     model(text[:, :30])
@@ -143,8 +120,7 @@ def test_another_text_that_moves_the_frequencies_changes_nothing_here(
     model = scaled(seed, SCALINGS[kind], max_position_embeddings=100)
     found = []
     for meanwhile in (False, True):
-        cache = distinct_cache(model, 1.0, recent=8)
-        model(text[:, :30], past_key_values=cache)
+        cache = filled(model, text[:, :30], 1.0, recent=8)
         for token in text[:, 30:34].split(1, dim=1):  # whose queries wait to be measured
             model(token, past_key_values=cache)
         if meanwhile:
@@ -161,23 +137,32 @@ def test_another_text_that_moves_the_frequencies_changes_nothing_here(
         assert torch.equal(before, after)
 
 
-def test_a_file_of_other_frequencies_is_refused_at_once_or_at_the_next_pass(tmp_path, seed, text):
-    path = tmp_path / "cache.safetensors"
-    for kind, other in (("default", "linear"), ("default", "dynamic")):
-        model, wrong = scaled(seed, SCALINGS[kind]), scaled(seed, SCALINGS[other])
-        cache = distinct_cache(model, 1.0)
-        model(text, past_key_values=cache)
-        cache.save(path)
-        wrong.model.rotary_emb.inv_freq.mul_(0.5)
-        with pytest.raises(PositionError, match=f"of rope type '{other}'"):
-            wrong(text, past_key_values=DistinctCache.load(path, wrong))
+@pytest.mark.parametrize(("kind", "seen"), [("longrope", 60), ("dynamic", 99)])
+def test_frequencies_that_move_under_the_slots_are_refused(seed, text, kind, seen):
+    model = scaled(seed, SCALINGS[kind], max_position_embeddings=100)
+    cache, at_once = (distinct_cache(model, 1.0) for _ in range(2))
+    model(text[:, :seen], past_key_values=cache)
+    with pytest.raises(PositionError, match=f"'{kind}' changed"):
+        model(text[:, seen:], past_key_values=cache)
+    if kind == "longrope":  # a long text in one pass has one set of them
+        for ids in (text, text[:, :1]):
+            model(ids, past_key_values=at_once)
 
 
-def test_a_file_of_keys_that_were_stretched_otherwise_is_refused(tmp_path, seed, text):
-    model, path = build(seed), tmp_path / "cache.safetensors"
-    cache = distinct_cache(model, 1.0)
-    model(text, past_key_values=cache)
+@pytest.mark.parametrize(
+    ("other", "word"),
+    [("linear", "'linear'"), ("dynamic", "'dynamic'"), ("stretched", "attention_factor")],
+)
+def test_a_file_of_other_rotations_is_refused_at_once_or_at_the_next_pass(
+    tmp_path, seed, text, other, word
+):
+    model, path = scaled(seed, SCALINGS["default"]), tmp_path / "cache.safetensors"
+    wrong = scaled(seed, SCALINGS.get(other, SCALINGS["default"]))
+    cache = filled(model, text, 1.0)
     cache.save(path)
-    model.model.rotary_emb.attention_scaling = 1.5
-    with pytest.raises(PositionError, match=r"attention_factor was 1\.0 .* has 1\.5"):
-        DistinctCache.load(path, model)
+    if other == "stretched":
+        wrong.model.rotary_emb.attention_scaling = 1.5
+    else:
+        wrong.model.rotary_emb.inv_freq.mul_(0.5)
+    with pytest.raises(PositionError, match=word):
+        wrong(text, past_key_values=DistinctCache.load(path, wrong))

@@ -6,7 +6,7 @@ from torch import nn
 
 from distinctkv import SnapshotError
 from distinctkv.hf import FAST, DistinctCache, Metric, WrongModelError, calibrate, distinct_cache
-from tests.hf.models import build
+from tests.hf.models import build, filled
 
 SIZES = [
     {"threshold": 1.0, "trace": True},
@@ -17,11 +17,14 @@ SIZES = [
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_loaded_cache_continues(tmp_path, seed, text, size, dtype):
+@pytest.mark.parametrize(
+    ("dtype", "length"), [(torch.float32, 120), (torch.bfloat16, 120), (torch.float32, 0)]
+)
+def test_a_loaded_cache_continues(tmp_path, seed, text, size, dtype, length):
     model, tomorrow = build(seed).to(dtype), build(seed).to(dtype)
     cache = distinct_cache(model, **size)
-    model(text, past_key_values=cache)
+    if length:
+        model(text, past_key_values=cache)
     cache.save(tmp_path / "cache.safetensors")
     again = DistinctCache.load(tmp_path / "cache.safetensors", tomorrow)
     assert (again.nbytes, again.config) == (cache.nbytes, cache.config)
@@ -44,13 +47,6 @@ def test_padding_and_a_calibrated_metric_are_saved_too(tmp_path, tiny, text):
         tiny(more, attention_mask=longer, past_key_values=one).logits for one in (cache, again)
     ]
     assert torch.equal(*logits)
-
-
-def test_an_empty_cache_is_saved_as_such(tmp_path, tiny, text):
-    distinct_cache(tiny, kept=0.5).save(tmp_path / "cache.safetensors")
-    cache = DistinctCache.load(tmp_path / "cache.safetensors", tiny)
-    tiny(text, past_key_values=cache)
-    assert cache.summary().kept <= 0.5
 
 
 def scaled(seed):
@@ -88,9 +84,9 @@ def test_another_model_can_load_neither_cache_nor_metric(tmp_path, seed, tiny, t
     tiny(text, past_key_values=cache)
     cache.save(tmp_path / "cache.safetensors")
     other = OTHERS[word](seed)
-    with pytest.raises(WrongModelError, match=f"this saved cache is for .*{word}"):
+    with pytest.raises(WrongModelError, match=word):
         DistinctCache.load(tmp_path / "cache.safetensors", other)
-    with pytest.raises(WrongModelError, match=f"this metric is for .*{word}.*; calibrate one"):
+    with pytest.raises(WrongModelError, match=word):
         distinct_cache(other, metric=metric)
 
 
@@ -113,8 +109,7 @@ def test_a_metric_of_another_rotation_raises(seed, tiny, text, part):
 def test_an_offloaded_model_can_load_it(tmp_path, seed, text):
     accelerate = pytest.importorskip("accelerate")
     model, path = build(seed), tmp_path / "cache.safetensors"
-    cache = distinct_cache(model, 0.5)
-    model(text, past_key_values=cache)
+    cache = filled(model, text, 0.5)
     cache.save(path)
     away = accelerate.cpu_offload(build(seed), execution_device=torch.device("cpu"))
     assert away.model.layers[0].self_attn.q_proj.weight.is_meta
@@ -139,8 +134,7 @@ def test_a_model_whose_layers_have_no_parameters_can_load_it(tmp_path, seed, tex
     for block in model.model.layers:
         for name, part in list(block.self_attn.named_children()):
             setattr(block.self_attn, name, Packed(part))
-    cache = distinct_cache(model, 1.0)
-    model(text, past_key_values=cache)
+    cache = filled(model, text, 1.0)
     cache.save(path)
     again = DistinctCache.load(path, model)
     assert torch.equal(*(model(text[:, :3], past_key_values=one).logits for one in (cache, again)))
@@ -148,15 +142,14 @@ def test_a_model_whose_layers_have_no_parameters_can_load_it(tmp_path, seed, tex
 
 def test_a_changed_file_and_another_kind_of_file_raise(tmp_path, tiny, text):
     path = tmp_path / "cache.safetensors"
-    cache = distinct_cache(tiny, 1.0)
-    tiny(text, past_key_values=cache)
+    cache = filled(tiny, text, 1.0)
     cache.save(path)
-    with pytest.raises(SnapshotError, match="holds a 'language model cache', not a 'qmv metric'"):
+    with pytest.raises(SnapshotError, match="qmv metric"):
         Metric.load(path)
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    with pytest.raises(SnapshotError, match="changed after it was written"):
+    with pytest.raises(SnapshotError, match="changed"):
         DistinctCache.load(path, tiny)
 
 
@@ -164,10 +157,9 @@ def test_a_metric_survives_its_file(tmp_path, tiny, text):
     metric = calibrate(tiny, [text, text.flip(1)])
     metric.save(tmp_path / "metric.safetensors")
     again = Metric.load(tmp_path / "metric.safetensors")
-    assert repr(again) == "Metric(3 layers, 2 key-value heads of 8, 1,536 bytes)"
+    assert "1,536 bytes" in repr(again)
     logits = []
     for one in (metric, again):
-        cache = distinct_cache(tiny, 1.0, metric=one)
-        tiny(text, past_key_values=cache)
+        cache = filled(tiny, text, 1.0, metric=one)
         logits.append(tiny(text[:, :3], past_key_values=cache).logits)
     assert torch.equal(*logits)

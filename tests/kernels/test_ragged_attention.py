@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from distinctkv import kernels
 from distinctkv.hf import attention, distinct_cache
 from distinctkv.hf.attention import attention_received
-from tests.hf.models import build, greedy, unfolded
+from tests.hf.models import build, greedy, weighs_as_its_tokens
 from tests.kernels.processes import needs_triton, run
 from tests.kernels.ragged_cases import CASES, draw
 
@@ -26,28 +26,15 @@ def wrong(seed):
     return run("tests.kernels.interpret_ragged_attention", str(seed))
 
 
-@needs_triton
-@pytest.mark.parametrize("name", CASES)
-def test_the_kernel_reads_what_torch_reads(wrong, name):
-    assert wrong[name] < (2e-3 if CASES[name].get("kind") else 2e-5)
+PARTS = ["", ", received", ", known", ", with room"]
 
 
 @needs_triton
-@pytest.mark.parametrize("name", CASES)
-def test_the_kernel_finds_the_attention_that_torch_finds(wrong, name):
-    assert wrong[f"{name}, received"] < 2e-5
-
-
-@needs_triton
-@pytest.mark.parametrize("name", CASES)
-def test_a_read_gives_the_sums_and_takes_slots_with_room(wrong, name):
-    assert wrong[f"{name}, known"] < 2e-5
-    assert wrong[f"{name}, with room"] < (2e-3 if CASES[name].get("kind") else 2e-5)
-
-
-@needs_triton
-def test_sums_that_are_known_need_not_be_found_again(wrong):
-    assert wrong["known"] < 2e-5
+@pytest.mark.parametrize("case", ["known", *map("".join, product(CASES, PARTS))])
+def test_the_kernel_reads_and_sums_what_torch_does(wrong, case):
+    """Also slots with room, and the attention that tokens receive where the sums are known."""
+    rounded = case.removesuffix(", with room") == "16 bits"
+    assert wrong[case] < (2e-3 if rounded else 2e-5)
 
 
 @needs_triton
@@ -234,10 +221,8 @@ def test_on_a_gpu_decoding_weighs_slots_as_their_tokens(seed, text, size):
     cache = distinct_cache(model, 1.0, trace=True)
     greedy(model, ids, cache, n=80, attention_mask=mask)  # more than wait to be absorbed
     longer = torch.cat((mask, torch.ones_like(mask[:, :80])), 1)
-    whole = unfolded(cache, sequences=3)
-    want = model(ids[:, :1], past_key_values=whole, attention_mask=longer).logits
-    got = model(ids[:, :1], past_key_values=cache, attention_mask=longer).logits
-    torch.testing.assert_close(got, want, atol=1e-3, rtol=0)
+    words = {"attention_mask": longer, "sequences": 3}
+    weighs_as_its_tokens(model, ids[:, :1], cache, atol=1e-3, **words)
 
 
 @pytest.mark.parametrize("odd", ["mask", "lengths", "values", "query"])

@@ -19,6 +19,18 @@ class Batch:
     mask: torch.Tensor
 
 
+@pytest.fixture(autouse=True)
+def seeded(seed):
+    """Weights and tokens that torch draws are the same in each run."""
+    torch.manual_seed(seed)
+
+
+@pytest.fixture
+def no_grad():
+    with torch.no_grad():
+        yield
+
+
 @pytest.fixture
 def batch(seed):
     """A maker of batches whose keys are noisy repeats of a few things."""

@@ -66,6 +66,7 @@ def soft_read(q, k, v, log_gate, scale, mask, causal):
             for h in range(H):
                 logits = k[b, :, h] @ q[b, t, h] * scale + log_gate[b, :, h]
                 seen = torch.ones(k.shape[1], dtype=torch.bool) if mask is None else mask[b].clone()
+                seen &= log_gate[b, :, h] > -inf
                 if causal:
                     seen[t + 1 :] = False
                 blind = causal and mask is not None and not mask[b, t]

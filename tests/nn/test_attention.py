@@ -1,10 +1,7 @@
 """Attention mixers: how keys are made and centred, and that a window is a window."""
 
-from copy import deepcopy
-
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
 
 from distinctkv.nn.attention import (
     FullAttention,
@@ -34,36 +31,16 @@ def test_a_window_is_attention_under_a_banded_mask(normal, window, before):
     torch.testing.assert_close(attend_near(q, k, v, window), wanted)
 
 
-def test_fewer_queries_are_the_last_tokens(normal):
-    q, k, v = normal(1, 7, 2, 4), normal(1, 7, 2, 4), normal(1, 7, 2, 4)
-    torch.testing.assert_close(attend(q[:, 4:], k, v), attend(q, k, v)[:, 4:])
-
-
 @torch.no_grad()
-def test_full_attention_compiles_again_for_another_length(normal):
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_full_attention_compiles_for_any_shape(normal, dynamic):
     torch._dynamo.reset()
     mixer = FullAttention(E, HEADS).eval()
-    compiled = torch.compile(mixer, fullgraph=True, backend="eager")
-    for length in (9, 7, 11, 1):
-        x = normal(2, length, E)
-        torch.testing.assert_close(compiled(x), mixer(x))
-
-
-@torch.no_grad()
-def test_layers_compile_for_shapes_that_are_all_unknown(normal):
-    torch._dynamo.reset()
-    mixer = FullAttention(E, HEADS).eval()
-    compiled = torch.compile(mixer, fullgraph=True, dynamic=True, backend="eager")
-    for streams, length in ((2, 9), (3, 7)):
+    compiled = torch.compile(mixer, fullgraph=True, dynamic=dynamic, backend="eager")
+    for streams, length in ((2, 9), (3, 7)) if dynamic else ((2, 9), (2, 7), (2, 11), (2, 1)):
         x, mask = normal(streams, length, E), torch.ones(streams, length, dtype=torch.bool)
+        mask = mask if dynamic else None
         torch.testing.assert_close(compiled(x, mask=mask), mixer(x, mask=mask))
-
-
-def test_a_window_as_long_as_the_stream_is_full_attention(normal):
-    full, near = FullAttention(E, HEADS), SlidingWindowAttention(E, HEADS, window=9)
-    near.load_state_dict(full.state_dict())
-    x = normal(2, 9, E)
-    torch.testing.assert_close(near.eval()(x), full.eval()(x))
 
 
 def test_a_window_keeps_no_more_than_it_needs(normal):
@@ -103,28 +80,13 @@ def test_only_training_without_a_past_moves_the_mean(normal):
 
 def test_the_mean_follows_slowly_after_the_first_batches(normal):
     project = Projection(E, HEADS)
-    for _ in range(30):
+    for _ in range(99):
         project(normal(2, 50, E))
     before = project.mean.clone()
-    project(normal(2, 50, E) + 100)
+    project(normal(2, 50, E) + 1e4)
     step = project.mean - before
-    project(normal(2, 50, E) + 100)
-    torch.testing.assert_close(project.mean - before, 1.9 * step, rtol=0.05, atol=0.05)
-
-
-def test_a_batch_computed_again_is_centred_as_before_and_counts_once(normal):
-    """As activation checkpointing does: gradients must be those of the first time."""
-    results = []
-    first, x = FullAttention(E, HEADS), normal(2, 30, E) + 1
-    first(normal(2, 30, E) + 1)
-    for again in (False, True):
-        mixer = deepcopy(first)
-        y = checkpoint(mixer, x, use_reentrant=False) if again else mixer(x)
-        y.square().sum().backward()
-        project = mixer.project
-        results.append((project.in_proj.weight.grad, project.mean, project.batches))
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    project(normal(2, 50, E) + 1e4)
+    torch.testing.assert_close(project.mean - before, 1.9 * step, rtol=0.02, atol=0.05)
 
 
 def test_a_batch_that_is_not_finite_leaves_the_mean_alone(normal):
@@ -137,24 +99,16 @@ def test_a_batch_that_is_not_finite_leaves_the_mean_alone(normal):
 
 
 @pytest.mark.parametrize("lag", [1, 2])
-def test_with_a_lag_keys_start_as_a_token_before_theirs(lag, normal):
-    project = Projection(E, Heads(count=2, size=6, centre=False, lag=lag)).eval()
-    x = normal(1, 7, E)
-    _, k, _, _ = project(x)
-    raw = project.in_proj(x).reshape(1, 7, 3, 2, 6)[:, :-lag, 1]
-    torch.testing.assert_close(k[:, lag:], torch.nn.functional.normalize(raw, dim=-1))
-
-
-def test_a_lag_leaves_queries_and_values_as_they_start(normal, seed):
+def test_with_a_lag_keys_alone_start_as_a_token_before_theirs(lag, normal, seed):
     x, found = normal(1, 7, E), []
-    for lag in (0, 1):
+    for behind in (0, lag):
         torch.manual_seed(seed)
-        found.append(Projection(E, Heads(count=2, size=6, lag=lag)).eval()(x))
-    (q, k, v, past), (q1, k1, v1, past1) = found
-    assert torch.equal(q, q1)
-    assert torch.equal(v, v1)
-    assert torch.equal(past, past1)
-    assert not torch.equal(k, k1)
+        project = Projection(E, Heads(count=2, size=6, centre=False, lag=behind)).eval()
+        found.append(project(x))
+    raw = project.in_proj(x).reshape(1, 7, 3, 2, 6)[:, :-lag, 1]
+    torch.testing.assert_close(found[1][1][:, lag:], torch.nn.functional.normalize(raw, dim=-1))
+    for part in (0, 2, 3):
+        assert torch.equal(found[0][part], found[1][part])
 
 
 def test_a_short_convolution_looks_back_and_goes_on(normal):
@@ -167,18 +121,3 @@ def test_a_short_convolution_looks_back_and_goes_on(normal):
         torch.nn.functional.pad(x.mT, (3, 0)), conv.weight.T[:, None], conv.bias, groups=3
     )
     torch.testing.assert_close(whole, dense.mT)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"count": 0}, "count must be at least 1"),
-        ({"scale": 0.0}, "scale must be above 0"),
-        ({"taps": 2, "lag": 2}, "2 taps sees no token 2 places before; lag must be 0 to 1"),
-        ({"taps": 1, "lag": 1}, "lag must be 0, or taps more"),
-        ({"lag": -1}, "sees no token -1 places before"),
-    ],
-)
-def test_numbers_that_make_no_heads_are_refused(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        Heads(**wrong)

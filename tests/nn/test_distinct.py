@@ -15,37 +15,30 @@ WINDOWS = [0, 1, 4, 99]
 
 
 @pytest.fixture
-def x(seed):
+def x():
     """Two streams of 20 tokens which are occurrences of six, in random order."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.randn(6, E, generator=generator)
-    return rows[torch.randint(6, (2, 20), generator=generator)]
+    return torch.randn(6, E)[torch.randint(6, (2, 20))]
 
 
 @pytest.fixture
-def full(seed, x):
-    torch.manual_seed(seed)
+def full(x):
     full = FullAttention(E, HEADS)
     full(x)
     return full.eval()
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-def test_with_tau_0_it_is_full_attention(full, x, window):
+def test_with_tau_0_it_is_full_attention_with_its_gradients(full, x, window):
     mixer = DistinctAttention.retrofit(full, tau=0.0, reading=Reading(window=window))
-    torch.testing.assert_close(mixer(x), full(x), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("window", WINDOWS)
-def test_with_tau_0_its_gradients_are_those_of_full_attention(full, x, window):
-    mixer = DistinctAttention.retrofit(full, tau=0.0, reading=Reading(window=window))
-    slopes = []
+    assert not mixer.training
+    found = []
     for layer in (mixer, full):
         layer.zero_grad()
-        layer(x).square().sum().backward()
-        slopes.append([weight.grad.clone() for weight in full.parameters()])
-    for one, other in zip(*slopes, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
+        out = layer(x)
+        out.square().sum().backward()
+        found.append([out, *(weight.grad.clone() for weight in full.parameters())])
+    torch.testing.assert_close(found[0][0], found[1][0], rtol=0, atol=1e-5)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -66,49 +59,12 @@ def test_what_a_window_hides_is_held_for_a_few_queries_at_a_time(full, x, monkey
     assert [len(mask) for mask in masks] == [6, 6, 6, 2]
 
 
-def test_a_larger_tau_opens_fewer_slots(full, x):
-    slots = []
-    for tau in (0.0, 0.2, 0.6, 1.2):
-        mixer = DistinctAttention.retrofit(full, tau)
-        mixer(x)
-        slots.append(mixer.slots_per_token.item())
-    assert slots == sorted(slots, reverse=True)
-    assert slots[0] > slots[-1]
-
-
-def test_a_retrofit_shares_the_weights(full, x):
-    mixer = DistinctAttention.retrofit(full, tau=0.1)
-    assert mixer.project is full.project
-    assert not mixer.training
-
-
 @torch.no_grad()
 def test_far_tokens_move_a_window_read_towards_their_slots(full, x):
     """Near tokens are exact whatever tau is: a stream within the window reads like attention."""
     mixer = DistinctAttention.retrofit(full, tau=2.0, reading=Reading(window=5))
     torch.testing.assert_close(mixer(x)[:, :5], full(x)[:, :5], rtol=0, atol=1e-5)
     assert (mixer(x)[:, 10:] - full(x)[:, 10:]).abs().max() > 1e-3
-
-
-@torch.no_grad()
-def test_room_grows_as_slots_open(full, seed):
-    mixer = DistinctAttention.retrofit(full, tau=0.0)
-    x = torch.randn(1, 200, E, generator=torch.Generator().manual_seed(seed))
-    state = mixer.start(1)
-    parts = [mixer(part, state) for part in x.split(30, 1)]
-    torch.testing.assert_close(torch.cat(parts, 1), mixer(x), rtol=0, atol=1e-5)
-    assert state.slots.capacity >= 200
-    assert int(state.slots.overflow.sum()) == 0
-
-
-@torch.no_grad()
-def test_bytes_are_told_with_the_empty_room(full, x):
-    mixer = DistinctAttention.retrofit(full, tau=0.2)
-    state = mixer.start(2)
-    mixer(x, state)
-    each = (8 + 8 + 1) * 4  # key, value, count
-    rest = state.conv_state.nbytes + 4 * state.slots.n_slots.nbytes
-    assert state.nbytes == rest + 2 * 2 * state.slots.capacity * each
 
 
 class Half(WriteGate):
@@ -120,39 +76,27 @@ class Half(WriteGate):
 
 @torch.no_grad()
 def test_a_shut_token_is_never_stored(x):
-    gate = Half(E)
-    mixer = DistinctAttention(
-        E,
-        HEADS,
-        concentration=Concentration.fixed(0.0),
-        reading=Reading(window=1),
-        gate=gate,
-    ).eval()
+    words = {"concentration": Concentration.fixed(0.0), "reading": Reading(window=1)}
+    mixer = DistinctAttention(E, HEADS, gate=Half(E), **words).eval()
     state = mixer.start(2)
     mixer(x, state)
-    opened = (x[..., 0] > 0).sum(1)
-    assert (state.slots.seen == opened[:, None]).all()
+    assert (state.slots.seen == (x[..., 0] > 0).sum(1)[:, None]).all()
 
 
 @torch.no_grad()
 def test_a_gate_that_is_always_open_changes_nothing(full, x):
     plain = DistinctAttention.retrofit(full, tau=0.3, reading=Reading(window=3))
-    gated = DistinctAttention(
-        E,
-        HEADS,
-        concentration=Concentration.fixed(0.3),
-        reading=Reading(window=3),
-        gate=WriteGate(E),
-    ).eval()
+    words = {"concentration": Concentration.fixed(0.3), "reading": Reading(window=3)}
+    gated = DistinctAttention(E, HEADS, gate=WriteGate(E), **words).eval()
     gated.project = full.project
     gated.gate.score.weight.zero_()
     gated.gate.score.bias.fill_(1.0)
     torch.testing.assert_close(gated(x), plain(x), rtol=0, atol=1e-6)
 
 
-def test_the_gate_learns_which_tokens_are_read(full, x, seed):
-    """Every query is made to look for one of the six tokens: the gate must open for that alone."""
-    torch.manual_seed(seed)
+def test_the_gate_learns_which_tokens_are_read(x):
+    """Every query is made to look for the first of the six tokens: the gate opens for it alone."""
+    x = x[:1]  # in the other stream the first queries have nothing to find
     mixer = DistinctAttention(E, Heads(2, 8, taps=1), reading=Reading(window=1), gate=WriteGate(E))
     wanted = x[0, 0]
     project = mixer.project
@@ -174,59 +118,16 @@ def test_the_gate_learns_which_tokens_are_read(full, x, seed):
     assert torch.equal(opened, same)
 
 
-def test_without_reads_there_is_nothing_to_learn(full, x):
-    mixer = DistinctAttention.retrofit(full, tau=0.3)
-    mixer(x)
-    assert mixer.write_loss() == 0
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        (
-            {"concentration": Concentration.surprise(), "reading": Reading(window=2)},
-            "has no window",
-        ),
-        ({"concentration": Concentration.fixed(2.5)}, "tau must be at most 2"),
-        ({"gate": WriteGate(E)}, "a gate needs a window"),
-    ],
-)
-def test_what_cannot_be_is_refused(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        DistinctAttention(E, HEADS, **wrong)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"mode": "sum"}, "mode is one of"),
-        ({"value": "most"}, "value one of"),
-        ({"window": -1}, "window must be 0 or more"),
-        ({"window": 3, "mode": "distinct"}, "read together with the mass"),
-    ],
-)
-def test_reads_that_cannot_be_are_refused(wrong, said):
-    with pytest.raises(ValueError, match=said):
-        Reading(**wrong)
-
-
 @pytest.mark.parametrize(("value", "size"), [("mean", 6), ("first", 4), ("last", 4)])
-def test_slots_of_fewer_bits_take_fewer_bytes(full, x, value, size):
-    """A key of 8 and a value of 8 numbers, and a count of 4 bytes."""
+def test_slots_of_fewer_bits_take_fewer_bytes_and_are_those_of_the_rounded_keys(
+    full, x, value, size
+):
     mixer = DistinctAttention.retrofit(full, 0.3, Reading(value=value))
     mixer.slot_dtype = torch.bfloat16
     state = mixer.start(2)
     mixer(x, state)
-    assert state.slots.keys.dtype == torch.bfloat16
-    per_slot = sum(part[0, 0, :1].nbytes for part in state.slots[:3])
-    assert per_slot == 8 * size + 4
-
-
-def test_slots_of_fewer_bits_are_those_of_the_rounded_keys(full, x):
-    mixer = DistinctAttention.retrofit(full, 0.3)
-    mixer.slot_dtype = torch.bfloat16
-    state = mixer.start(2)
-    mixer(x, state)
+    # A key of 8 and a value of 8 numbers, and a count of 4 bytes.
+    assert sum(part[0, 0, :1].nbytes for part in state.slots[:3]) == 8 * size + 4
     keys = full.project(x)[1].bfloat16()
     found = allocate(keys.float(), 0.3)
     assert torch.equal(state.slots.n_slots, found.n_slots)

@@ -1,4 +1,4 @@
-"""Gates: one signature for all, and what the two numbers of the paper do and do not show."""
+"""Gates: one signature for all, what the two numbers of the paper show, and a gate in a layer."""
 
 from functools import partial
 
@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from distinctkv import Concentration
+from distinctkv.nn import DistinctAttention, FullAttention, Heads, Reading
 from distinctkv.nn.gates import (
     FLOOR,
     ContextGate,
@@ -27,9 +29,13 @@ from distinctkv.nn.gates import (
     score,
     task_loss,
 )
+from distinctkv.nn.train import set_tau
 from reproduction.data import RecallTask
+from reproduction.studies.gates import LAYERS, measure_layer
 
 D = 32
+
+
 GATES = {
     "novelty": NoveltyGate,
     "signed": lambda: SignedGate(-1.0, 0.5),
@@ -43,6 +49,8 @@ GATES = {
     "straight through": lambda: StraightThrough(KeyNoveltyGate(D)),
     "gumbel": lambda: GumbelGate(KeyNoveltyGate(D)),
 }
+
+
 TASK = RecallTask(n_items=12, repeats=3, n_classes=4, width=D, noise=0.0)
 
 
@@ -56,27 +64,8 @@ def probe(rng, n=4):
 
 
 @pytest.fixture(params=GATES)
-def gate(request, seed):
-    torch.manual_seed(seed)
+def gate(request):
     return GATES[request.param]()
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: NoveltyGate(slope=np.inf), "slope must be finite, got inf"),
-        (lambda: NoveltyGate(threshold=np.nan), "threshold must be a number, got nan"),
-        (lambda: GumbelGate(NoveltyGate(), np.inf), "temperature must be finite"),
-        (lambda: KeyGate(D, hidden=0), "hidden must be at least 1, got 0"),
-        (lambda: KeyGate(D, layers=-1), "layers must be 0 or more, got -1"),
-        (lambda: KeyNoveltyGate(0), "width must be at least 1, got 0"),
-        (lambda: MetricGate(0), "width must be at least 1, got 0"),
-        (lambda: SurpriseGate(-1), "width must be at least 1"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(make, said):
-    with pytest.raises((TypeError, ValueError), match=said):
-        make()
 
 
 def test_a_gate_is_a_log_probability_for_each_token(gate, rng):
@@ -95,31 +84,18 @@ def test_the_task_moves_every_number_of_a_gate(gate, rng):
         assert all(slope > 0 for slope in slopes)
 
 
-def test_the_two_numbers_are_right_before_training(rng):
+def test_the_two_numbers_are_right_before_training_and_a_wrong_sign_is_not(rng):
     found = score(NoveltyGate(), probe(rng), budget=12)
-    assert found.recall == 1.0
-    assert found.kept == 12
-
-
-def test_a_wrong_sign_is_wrong_at_the_start(rng):
+    assert (found.recall, found.kept) == (1.0, 12)
     assert score(SignedGate(-5.0, 0.5), probe(rng), budget=12).recall < 0.9
 
 
-def test_the_slope_stays_positive_and_starts_where_it_was_put():
-    assert NoveltyGate(slope=0.1).slope.item() == pytest.approx(0.1)
-    assert NoveltyGate(slope=50).slope.item() == pytest.approx(50)
-    with pytest.raises(ValueError, match=r"slope must be above 0, got -1"):
-        NoveltyGate(slope=-1)
+@pytest.mark.parametrize("slope", [0.1, 50])
+def test_the_slope_starts_where_it_was_put(slope):
+    assert NoveltyGate(slope=slope).slope.item() == pytest.approx(slope)
 
 
-def test_training_keeps_the_two_number_gate_right(rng):
-    loss = partial(task_loss, budget=12)
-    found = fit(NoveltyGate(), loss, lambda: probe(rng), probe(rng), budget=12, steps=20)
-    assert found.start.recall == found.end.recall == 1.0
-
-
-def test_a_network_learns_the_rule_by_distillation(rng, seed):
-    torch.manual_seed(seed)
+def test_a_network_learns_the_rule_by_distillation(rng):
     loss = partial(rule_loss, tau=0.01)
     found = fit(KeyNoveltyGate(D), loss, lambda: probe(rng), probe(rng), budget=12, steps=150)
     assert found.start.recall < 0.9
@@ -137,8 +113,7 @@ def test_a_dropped_token_hears_what_keeping_it_would_do(rng):
     assert decided(logit)[0].exp().item() == pytest.approx(FLOOR, rel=0.01)
 
 
-def test_noise_decides_in_training_only(seed):
-    torch.manual_seed(seed)
+def test_noise_decides_in_training_only():
     gate = GumbelGate(SignedGate(0.0, 0.0))
     novelty = torch.rand(1000)
     kept = gate(novelty, novelty[:, None]).exp().round().mean().item()
@@ -148,9 +123,8 @@ def test_noise_decides_in_training_only(seed):
 
 
 @pytest.mark.parametrize("temperature", [30.0, 60.0])
-def test_a_warmer_gate_has_a_gentler_slope(temperature, seed):
+def test_a_warmer_gate_has_a_gentler_slope(temperature):
     """Where the noise is little beside the temperature T the slope at a kept token is 1 / (4 T)."""
-    torch.manual_seed(seed)
     inner = SignedGate(0.0, 0.0)
     gate = GumbelGate(inner, temperature)
     log_gate = gate(torch.ones(1000), torch.ones(1000, 1))
@@ -185,13 +159,6 @@ def test_a_context_gate_starts_as_the_plain_one():
     torch.testing.assert_close(ContextGate(D)(novelty, hidden), NoveltyGate()(novelty, hidden))
 
 
-def test_distillation_is_least_when_the_gate_is_the_rule():
-    lead = torch.tensor([True, False, False])
-    sure = torch.tensor([0.999, 0.001, 0.001]).logit()
-    assert distillation(sure, lead) < distillation(sure.flip(0), lead)
-    assert distillation(torch.tensor([90.0, 90.0, -90.0]), lead).isfinite()
-
-
 def test_a_gate_that_is_sure_and_wrong_hears_of_it():
     for logit in (20.0, 200.0):
         wrong = torch.tensor([logit, -logit], requires_grad=True)
@@ -201,3 +168,114 @@ def test_a_gate_that_is_sure_and_wrong_hears_of_it():
 
 def test_saliency_has_the_papers_number_of_weights():
     assert sum(weight.numel() for weight in SaliencyGate(128).parameters()) == 140_065 - 123_424
+
+
+E, HEADS = 16, Heads(count=2, size=8)
+
+
+def gated(gate=None, **more):
+    return DistinctAttention(E, HEADS, gate=gate or NoveltyGate(), **more)
+
+
+@pytest.mark.slow
+def test_it_learns_the_recall_of_the_hard_rule_but_not_from_a_gate_that_starts_shut(seed):
+    """Trained on 8 items and read with the paper's 64: from tau .4, and from a slope of .1.
+
+    From tau 1.8 hardly a token is kept, and tau falls by at most the learning rate a step.
+    """
+    found = {name: measure_layer(make, seed) for name, (*_, make) in LAYERS.items()}
+    rule, slots, _ = found["rule"]
+    assert rule > 0.9
+    for start in ("two", "flat"):
+        recall, used, tau = found[start]
+        assert recall > rule - 0.03
+        assert used < 1.5 * slots
+        assert 0 < tau < 0.3
+    recall, _, tau = found["shut"]
+    assert recall < 0.2
+    assert tau > 0.8
+
+
+@pytest.fixture
+def x():
+    return torch.randn(6, E)[torch.randint(6, (2, 20))]
+
+
+def by_novelty_alone():
+    """A linear `KeyNoveltyGate` that is the NoveltyGate(3000, 1e-2)."""
+    gate = KeyNoveltyGate(8, layers=0)
+    (linear,) = gate.net
+    with torch.no_grad():
+        linear.weight.zero_()[0, -1] = 3000.0
+        linear.bias.fill_(-30.0)
+    return gate
+
+
+SHARP = {
+    "two": lambda: NoveltyGate(3000.0, 1e-2),
+    "metric": lambda: MetricGate(8, 3000.0, 1e-2),
+    "network": by_novelty_alone,
+    "straight": lambda: StraightThrough(by_novelty_alone()),
+}
+
+
+def test_a_gate_that_keeps_all_is_full_attention(x):
+    heads = Heads(2, 8, centre=False)  # the mean key moves in training
+    full = FullAttention(E, heads)
+    layer = DistinctAttention(E, heads, gate=NoveltyGate(1000.0, -1.0))
+    layer.project = full.project
+    for training in (True, False):
+        torch.testing.assert_close(layer.train(training)(x), full(x), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("gate", SHARP)
+def test_a_sharp_gate_trains_on_what_is_read_in_evaluation(x, gate):
+    """Repeats are exact: where the soft gate is 0 or 1 both forms read the same."""
+    heads = Heads(2, 8, taps=1, centre=False)
+    layer = DistinctAttention(E, heads, gate=SHARP[gate](), budget=6)
+    soft = layer.train()(x)
+    layer.write_loss().backward()
+    with torch.no_grad():
+        hard = layer.eval()(x)
+        torch.testing.assert_close(soft, hard, rtol=0, atol=1e-5)
+        state = layer.start(2)
+        parts = [layer(part, state) for part in x.split([7, 1, 12], 1)]
+        torch.testing.assert_close(torch.cat(parts, 1), hard, rtol=0, atol=1e-5)
+    assert state.slots.n_slots.max() <= 6
+
+
+@torch.no_grad()
+def test_a_metric_decides_after_its_map(x):
+    """A map of rank one leaves two directions: no head opens more than two slots."""
+    gate = MetricGate(8)
+    gate.map.copy_(torch.ones(8, 1) @ torch.randn(1, 8))
+    layer = gated(gate).eval()
+    layer(x)
+    assert 20 * layer.slots_per_token <= 2
+    assert layer.tau.isnan()
+
+
+def test_the_penalty_counts_tokens_and_moves_tau_towards_the_budget(x):
+    for budget, sign in ((1, 1), (19, -1)):
+        layer = gated(NoveltyGate(0.1, 0.3), budget=budget)
+        layer(x)
+        kept = 20 * layer.slots_per_token
+        loss = layer.write_loss()
+        assert kept == 20 * layer.slots_per_token
+        loss.backward()
+        assert sign * -layer.gate.threshold.grad > 0
+    assert layer.write_loss() == 0  # once for each batch
+    layer.penalty_weight.fill_(0)
+    layer(x)
+    assert layer.write_loss() == 0
+
+
+@torch.no_grad()
+def test_tau_is_the_threshold_and_can_be_chosen_afterwards(x):
+    layer = gated(NoveltyGate(threshold=0.25)).eval()
+    assert float(layer.tau) == 0.25
+    set_tau(layer, 1.5)
+    words = {"concentration": Concentration.fixed(1.5), "reading": Reading("distinct", "first")}
+    fixed = DistinctAttention(E, HEADS, **words).eval()
+    fixed.project = layer.project
+    assert torch.equal(layer(x), fixed(x))

@@ -19,21 +19,13 @@ def build(expand=0):
 
 
 @pytest.fixture(params=[0, 2], ids=["mixers alone", "with networks"])
-def model(request, seed):
-    torch.manual_seed(seed)
+def model(request):
     return build(request.param).eval()
 
 
 @pytest.fixture
-def tokens(seed):
-    return torch.randint(V, (3, 17), generator=torch.Generator().manual_seed(seed))
-
-
-@torch.no_grad()
-def test_steps_equal_the_whole(model, tokens):
-    state = model.start(3)
-    steps = torch.stack([model.step(token, state) for token in tokens.T], 1)
-    torch.testing.assert_close(steps, model(tokens), rtol=0, atol=1e-5)
+def tokens():
+    return torch.randint(V, (3, 17))
 
 
 @torch.no_grad()
@@ -58,24 +50,18 @@ def test_generation_by_chance_follows_its_generator(model, tokens, seed):
     assert not torch.equal(one, model.generate(tokens, 20))
 
 
-@pytest.mark.parametrize("wrong", [{"n": -1}, {"n": 1, "temperature": -1.0}])
-def test_generation_refuses_what_has_no_meaning(model, tokens, wrong):
-    with pytest.raises(ValueError, match="generate needs"):
-        model.generate(tokens, **wrong)
-
-
-@torch.no_grad()
-def test_the_state_of_the_model_is_that_of_its_mixers(model, tokens):
-    state = model.start(3)
-    model(tokens, state)
-    assert state.nbytes == sum(block.nbytes for block in state.blocks)
-    assert all(block.nbytes > 0 for block in state.blocks)
+def test_prompts_of_different_lengths_are_answered_as_if_alone(model):
+    tokens = torch.randint(11, (2, 9))
+    for kept in (torch.arange(9) >= 4, torch.arange(9) < 5):
+        mask = torch.stack([torch.ones(9, dtype=torch.bool), kept])
+        said = model.generate(tokens, 6, mask=mask)
+        assert torch.equal(said[:1], model.generate(tokens[:1], 6))
+        assert torch.equal(said[1:], model.generate(tokens[1:, kept], 6))
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", MIXERS)
-def test_every_named_mixer_makes_a_model(name, tokens, seed):
-    torch.manual_seed(seed)
+def test_every_named_mixer_makes_a_model(name, tokens):
     model = HybridLM(V, 64, [name]).eval()
     state = model.start(3)
     torch.testing.assert_close(
@@ -86,17 +72,13 @@ def test_every_named_mixer_makes_a_model(name, tokens, seed):
     )
 
 
-def test_an_unknown_mixer_is_refused_by_name():
-    with pytest.raises(ValueError, match="there is no mixer 'mamba3'; there are mamba2"):
-        HybridLM(V, E, ["mamba3"])
-
-
-@torch.no_grad()
-def test_a_saved_model_comes_back(model, tokens, tmp_path):
-    checkpoint.save(model, tmp_path / "model.safetensors")
-    other = build(model.blocks[0].expand).eval()
-    checkpoint.load(other, tmp_path / "model.safetensors")
-    assert torch.equal(other(tokens), model(tokens))
+def test_weights_that_layers_share_are_saved_and_come_back(tmp_path):
+    layer, other = (FullAttention(E) for _ in range(2))
+    one, two = HybridLM(11, E, [layer, layer]).eval(), HybridLM(11, E, [other, other]).eval()
+    checkpoint.save(one, tmp_path / "m.safetensors")
+    checkpoint.load(two, tmp_path / "m.safetensors")
+    tokens = torch.tensor([[1, 2, 3]])
+    assert torch.equal(one(tokens), two(tokens))
 
 
 def test_weights_of_another_model_are_refused_and_change_nothing(model, tmp_path):
@@ -115,5 +97,5 @@ def test_a_damaged_file_is_refused(model, tmp_path):
     path = tmp_path / "model.safetensors"
     checkpoint.save(model, path)
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(SnapshotError, match="not a whole safetensors file"):
+    with pytest.raises(SnapshotError, match="not a whole"):
         checkpoint.load(model, path)

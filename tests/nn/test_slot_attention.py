@@ -10,8 +10,7 @@ from distinctkv.nn import slot_attention
 from distinctkv.nn.functional import allocate, read, slot_keys, unit
 from tests.nn import reference
 
-MODES, VALUES = ("mass", "distinct"), ("mean", "first", "last")
-READS = list(product(MODES, VALUES))
+READS = list(product(("mass", "distinct"), ("mean", "first", "last")))
 
 
 @pytest.mark.parametrize(("mode", "value"), READS)
@@ -41,23 +40,17 @@ def test_queries_in_groups_read_as_queries_apart(batch, mode, value):
         torch.testing.assert_close(grouped[:, :, g::3], alone, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("mode", "value"), READS)
-def test_below_zero_tau_is_full_attention(batch, mode, value):
-    data = batch()
-    found = allocate(data.k, -1.0)
+@pytest.mark.parametrize(
+    ("tau", "mode", "value"), [*((-1.0, *way) for way in READS), (0.0, "mass", "mean")]
+)
+def test_where_all_is_novel_or_repeats_exactly_it_is_full_attention(batch, tau, mode, value):
+    data = batch(noise=0.2 if tau < 0 else 0.0)
+    found = allocate(data.k, tau)
+    assert int(found.n_slots.max()) <= (23 if tau < 0 else 5)
     heads = (x.transpose(1, 2) for x in (data.q, data.k, data.v))
     full = fn.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2)
     out = read(data.q, data.k, data.v, found, mode=mode, value=value)
     torch.testing.assert_close(out, full, rtol=0, atol=1e-12)
-
-
-def test_keys_that_repeat_exactly_give_full_attention(batch):
-    data = batch(noise=0.0)
-    found = allocate(data.k, 0.0)
-    assert int(found.n_slots.max()) <= 5
-    heads = (x.transpose(1, 2) for x in (data.q, data.k, data.v))
-    full = fn.scaled_dot_product_attention(*heads, is_causal=True).transpose(1, 2)
-    torch.testing.assert_close(read(data.q, data.k, data.v, found), full, rtol=0, atol=1e-12)
 
 
 def test_straight_through_the_number_is_the_slot_s_and_the_gradient_the_token_s(batch):
@@ -81,13 +74,6 @@ def test_a_scale_that_is_not_above_zero_is_one_like_any_other(batch, mode, value
     torch.testing.assert_close(got, read(*turned, mode=mode, value=value, scale=1.0))
 
 
-@pytest.mark.parametrize("scale", [float("nan"), float("inf")])
-def test_a_scale_that_is_not_finite_is_refused(batch, scale):
-    parts = batch()
-    with pytest.raises(ValueError, match="scale must be a finite number"):
-        read(parts.q, parts.k, parts.v, allocate(parts.k, 0.3), scale=scale)
-
-
 @pytest.mark.parametrize(("mode", "value"), READS)
 def test_padding_reads_zero_and_takes_no_part_not_even_as_nan(batch, mode, value):
     data = batch()
@@ -100,27 +86,6 @@ def test_padding_reads_zero_and_takes_no_part_not_even_as_nan(batch, mode, value
         assert (out[~data.mask] == 0).all()
         answers.append([out, *torch.autograd.grad(out.square().sum(), (q, k, v))])
     assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
-
-
-def test_an_unknown_word_is_refused(batch):
-    data = batch()
-    found = allocate(data.k, 0.1)
-    with pytest.raises(ValueError, match=r"'mass', 'distinct'.*got 'sum'"):
-        read(data.q, data.k, data.v, found, mode="sum")
-    with pytest.raises(ValueError, match="multiple"):
-        read(data.q[:, :, :1], data.k, data.v, found)
-
-
-def test_tensors_that_do_not_belong_together_are_refused(batch):
-    data = batch()
-    found = allocate(data.k, 0.1)
-    wrong = [
-        ("allocation is for tokens", {"allocation": allocate(data.k[:, :3], 0.1)}),
-        ("q, k, v must be", {"q": data.q[..., :3]}),
-    ]
-    for said, words in wrong:
-        with pytest.raises(ValueError, match=said):
-            read(**({"q": data.q, "k": data.k, "v": data.v, "allocation": found} | words))
 
 
 def test_under_autocast_a_biased_read_is_taken_in_float32(batch):

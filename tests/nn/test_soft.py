@@ -1,6 +1,6 @@
 """The learnable form: novelty among tokens, the soft mask, the budget, the hard cut."""
 
-from math import inf
+from math import inf, nan
 
 import pytest
 import torch
@@ -21,12 +21,6 @@ def test_novelty_is_one_less_the_largest_cosine_before(batch, monkeypatch):
     monkeypatch.setattr(soft, "ROWS_ON_CPU", 7)
     keys = batch().k
     torch.testing.assert_close(causal_novelty(keys), reference.novelty(keys), rtol=0, atol=1e-12)
-
-
-def test_a_repeat_has_novelty_zero_exactly(batch):
-    keys = batch(D=33, noise=0.0, dtype=torch.float32).k
-    twice = causal_novelty(torch.cat([keys, keys], 1))[:, 23:]
-    assert (twice == 0).all()
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.float32])
@@ -50,23 +44,8 @@ def test_a_repeat_is_found_among_keys_that_float32_products_cannot_tell_apart():
     assert found[7] == pytest.approx(1e-10 / 2, rel=0.01)  # as far as the nearest of the seven
 
 
-def test_keys_that_are_not_one_long_are_refused(batch):
-    data = batch()
-    keys = data.k.clone()
-    keys[0, -1, 0] *= 3
-    with pytest.raises(
-        ValueError, match=r"length one, 1 have not, the first of them 3; use .*unit"
-    ):
-        causal_novelty(keys)
-    with pytest.raises(ValueError, match=r"keys must be floats \(B, L, H, D\)"):
-        causal_novelty(data.k[0])
-    last = torch.arange(23).expand(2, -1) < 22
-    assert (causal_novelty(keys, mask=last)[:, -1] == 0).all()
-
-
 def test_no_tokens_have_no_novelty():
     assert causal_novelty(torch.empty(2, 0, 3, 4)).shape == (2, 0, 3)
-    assert causal_novelty(torch.empty(0, 5, 3, 4)).shape == (0, 5, 3)
 
 
 def test_novelty_can_be_mapped_over_batches(batch):
@@ -78,6 +57,7 @@ def test_novelty_can_be_mapped_over_batches(batch):
 
 def test_novelty_ignores_padding(batch):
     data = batch()
+    data.k[~data.mask] *= 3  # and does not look at its length
     got = causal_novelty(data.k, mask=data.mask)
     for b in range(2):
         alone = causal_novelty(data.k[b : b + 1, data.mask[b]])
@@ -104,55 +84,6 @@ def test_what_padding_holds_does_not_matter_nor_do_its_gradients(batch):
     assert (said[0][0][~mask] == 0).all()
 
 
-def test_the_soft_door_says_what_is_wrong(batch):
-    data = batch()
-    for q, gate in ((data.q, data.log_gate[..., :1]), (torch.cat([data.q] * 2, 1), data.log_gate)):
-        with pytest.raises(ValueError, match="log_gate and v must be"):
-            soft_read(q, data.k, data.v, gate)
-    with pytest.raises(ValueError, match="0 tokens or more, got -1"):
-        hard_keep(data.log_gate, -1)
-
-
-@pytest.mark.parametrize("kind", [torch.int64, torch.float32])
-def test_a_mask_is_true_or_false_for_each_token(batch, kind):
-    data = batch()
-    ones = torch.ones(data.k.shape[:2], dtype=kind)
-    for mask in (ones, ones.bool()[:, 1:], ones.bool()[0]):
-        with pytest.raises(ValueError, match=r"mask must be bool .* true for real tokens, got"):
-            causal_novelty(data.k, mask=mask)
-        with pytest.raises(ValueError, match="mask must be bool"):
-            soft_read(data.q, data.k, data.v, data.log_gate, mask=mask)
-        with pytest.raises(ValueError, match="mask must be bool"):
-            hard_keep(data.log_gate, 2, mask=mask)
-
-
-def test_queries_of_a_soft_mask_have_the_heads_of_its_keys(batch):
-    data = batch()
-    for q in (torch.cat([data.q] * 2, 2), data.q[..., :3], data.q[0]):
-        with pytest.raises(ValueError, match=r"q must be \(B, Q, H, D\) as k"):
-            soft_read(q, data.k, data.v, data.log_gate)
-
-
-def test_scores_are_floats():
-    with pytest.raises(ValueError, match=r"scores must be floats, got torch.int64"):
-        hard_keep(torch.arange(4).reshape(1, 4, 1), 2)
-
-
-def test_a_score_of_nan_is_never_kept():
-    scores = torch.tensor([torch.nan, 0.9, 0.5]).reshape(1, 3, 1)
-    assert hard_keep(scores, 1).flatten().tolist() == [False, True, False]
-    assert hard_keep(scores, 3).flatten().tolist() == [False, True, True]
-
-
-@pytest.mark.parametrize("first", [torch.nan, 5.0])
-def test_a_score_of_minus_infinity_is_kept_where_there_is_room(first):
-    """The first is nan, or padding, whatever it scores."""
-    scores = torch.tensor([first, -inf, -inf]).reshape(1, 3, 1)
-    mask = torch.tensor([[False, True, True]]) if first == 5 else None
-    assert hard_keep(scores, 1, mask=mask).flatten().tolist() == [False, True, False]
-    assert hard_keep(scores, 2, mask=mask).flatten().tolist() == [False, True, True]
-
-
 def test_novelty_passes_gradcheck(batch):
     assert torch.autograd.gradcheck(causal_novelty, [batch(B=1, L=7, H=1).k.requires_grad_()])
 
@@ -161,6 +92,7 @@ def test_novelty_passes_gradcheck(batch):
 @pytest.mark.parametrize("masked", [True, False])
 def test_the_soft_mask_and_its_gradients_are_the_loop(batch, causal, masked):
     data = batch(L=11)
+    data.log_gate[:, [0, 1, 6]] = -inf
     inputs = [x.requires_grad_() for x in (data.q, data.k, data.v, data.log_gate)]
     mask = data.mask if masked else None
     fast = soft_read(*inputs, scale=2.0, mask=mask, causal=causal)
@@ -169,12 +101,6 @@ def test_the_soft_mask_and_its_gradients_are_the_loop(batch, causal, masked):
     ways = [torch.autograd.grad(out.square().sum(), inputs) for out in (fast, slow)]
     for a, b in zip(*ways, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
-
-
-def test_the_soft_mask_passes_gradcheck(batch):
-    data = batch(B=1, L=6, H=1)
-    inputs = [x.requires_grad_() for x in (data.q, data.k, data.v, data.log_gate)]
-    assert torch.autograd.gradcheck(soft_read, inputs)
 
 
 def test_a_gate_of_zero_leaves_a_token_out(batch):
@@ -186,34 +112,27 @@ def test_a_gate_of_zero_leaves_a_token_out(batch):
     torch.testing.assert_close(hard, want, rtol=0, atol=1e-12)
 
 
-def test_the_budget_penalty_is_zero_at_the_budget_and_pulls_towards_it():
-    gate = torch.full((2, 8, 3), 0.5, requires_grad=True)
-    assert budget_penalty(gate, 4) == 0
-    assert torch.autograd.grad(budget_penalty(gate, 2), gate)[0].min() > 0
-
-
-@pytest.mark.parametrize("scale", [float("nan"), float("inf")])
-def test_a_scale_that_is_not_finite_is_refused(batch, scale):
-    data = batch()
-    with pytest.raises(ValueError, match="scale must be a finite number"):
-        soft_read(data.q, data.k, data.v, data.log_gate, scale=scale)
-
-
 def test_the_budget_penalty_is_the_mean_of_squares():
     """One stream keeps 3 over a budget of 4, one 1 too few, one as many as it may."""
     gate = torch.tensor([1.0, 3 / 7, 4 / 7])[:, None, None].expand(3, 7, 2)
     assert budget_penalty(gate, 4).item() == pytest.approx((9 / 16 + 1 / 16 + 0) / 3)
 
 
-@pytest.mark.parametrize("budget", [0, -2.0, float("inf"), torch.tensor([4.0, 0.0])])
-def test_a_budget_of_nothing_or_without_end_is_refused(budget):
-    with pytest.raises(ValueError, match="budget must be above 0"):
-        budget_penalty(torch.ones(1, 5, 2), budget)
-
-
-def test_the_hard_cut_keeps_the_highest_and_of_equals_the_earlier(batch):
-    scores = torch.tensor([1.0, 3.0, 3.0, 3.0, 2.0]).reshape(1, 5, 1)
-    assert hard_keep(scores, 2).flatten().tolist() == [False, True, True, False, False]
-    mask = torch.tensor([[True, False, True, True, True]])
-    assert hard_keep(scores, 2, mask=mask).flatten().tolist() == [False, False, True, True, False]
-    assert hard_keep(scores, 9, mask=mask).sum() == 4
+@pytest.mark.parametrize(
+    ("scores", "budget", "mask", "kept"),
+    [
+        ([1.0, 3.0, 3.0, 3.0, 2.0], 2, None, [1, 2]),  # of equals the earlier
+        ([1.0, 3.0, 3.0, 3.0, 2.0], 2, [1, 0, 1, 1, 1], [2, 3]),
+        ([1.0, 3.0, 3.0, 3.0, 2.0], 9, [1, 0, 1, 1, 1], [0, 2, 3, 4]),
+        ([nan, 0.9, 0.5], 1, None, [1]),
+        ([nan, 0.9, 0.5], 3, None, [1, 2]),
+        ([nan, -inf, -inf], 1, None, [1]),
+        ([nan, -inf, -inf], 2, None, [1, 2]),
+        ([5.0, -inf, -inf], 1, [0, 1, 1], [1]),
+        ([5.0, -inf, -inf], 2, [0, 1, 1], [1, 2]),
+    ],
+)
+def test_the_hard_cut_keeps_the_highest_scores_that_are_numbers(scores, budget, mask, kept):
+    mask = None if mask is None else torch.tensor([mask]).bool()
+    found = hard_keep(torch.tensor(scores).reshape(1, -1, 1), budget, mask=mask)
+    assert found.flatten().nonzero().flatten().tolist() == kept
