@@ -43,7 +43,7 @@ OFF: dict[str, list[tuple[Any, str, Any]]] = {
     "any text may follow a colon": [(patterns.Evidence, "_count_text", _nothing)],
     "fewer words after a colon": [(patterns, "BEFORE_VALUES", frozenset())],
     "fewer words in capitals": [(patterns, "_in_text", _never)],
-    "fewer values after their name": [(patterns, "_follows_name", _never)],
+    "fewer values of a field": [(patterns, "_is_field", _never)],
     "fewer words after an arrow": [(patterns, "_follows_arrow", _never)],
     "fewer names of several parts": [(patterns, "MIN_EQUAL", patterns.MAX_TOKENS)],
 }

@@ -153,6 +153,13 @@ def test_what_has_one_line_is_that_line_where_there_is_room():
     assert "1x [1] key <*> of <*> lost" in found.fit(tokens=54).text()
 
 
+def test_a_single_line_has_no_colours_and_is_not_cut():
+    text = "query failed: " + "SELECT a_column, " * 90 + "reason: deadlock"
+    found = digest(["\x1b[31mkey 17 lost\x1b[0m", text]).text()
+    assert "1x [0] key 17 lost (line 1)" in found
+    assert "deadlock" in found
+
+
 @pytest.mark.parametrize("given", [{"tokens": 0}, {"lines": -1}])
 def test_a_budget_is_positive(given):
     with pytest.raises(ValueError, match="at least 1"):

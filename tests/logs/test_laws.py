@@ -205,3 +205,12 @@ def test_a_short_limit_cuts_and_loses_nothing(lines, max_line):
     parser.add_many(lines)
     assert sum(row.count for row in parser.templates()) + parser.forgotten == len(lines)
     assert all(len(text) <= max_line for row in parser.templates() for text in row.examples)
+
+
+def test_the_order_does_not_matter_where_a_name_is_also_a_month():
+    pairs = ("Ann Bob", "Cas Dee", "Eve Fay", "Gil Hal", "May Ida")
+    lines = [
+        '{{"msg": "user {} sent the key of the door to {} again"}}'.format(*pair.split())
+        for pair in pairs
+    ]
+    assert texts(parsed(lines)[0]) == texts(parsed(lines[::-1])[0])

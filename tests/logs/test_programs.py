@@ -13,7 +13,6 @@ WEAK = {
     *("game server", "build", "application server", "embedded", "payments", "package manager"),
     *("game client", "voice", "desktop shell", "mail", "json", "key value", "switches"),
     *("sudo and cron", "telephony", "search engine"),
-    "orchestrator",  # two states after a colon
 }
 NAMES = ("ann", "bob", "cas", "dee", "eve", "fay")
 
@@ -36,7 +35,7 @@ def test_a_program_is_grouped_by_its_templates(accuracy, name):
     assert accuracy[name] >= 0.9
 
 
-@pytest.mark.parametrize(("chosen", "least"), [(PROGRAMS, 0.9), (FRESH, 0.91)])
+@pytest.mark.parametrize(("chosen", "least"), [(PROGRAMS, 0.92), (FRESH, 0.91)])
 def test_the_average_over_programs_is_at_least(accuracy, chosen, least):
     assert np.mean([accuracy[name] for name in chosen]) >= least
 

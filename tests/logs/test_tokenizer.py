@@ -202,9 +202,16 @@ def test_words_of_hex_letters_are_no_ids(word):
     ("one", "two"),
     [
         ("=== 3 passed ===", "========== 41 passed =========="),
-        ("      |     ^~~", "      |                 ^~~~~~~~"),
-        (" src/a.py  |  12 +++---", " src/bcd.py | 3 +-"),
+        ("      |     ^~~~", "      |                 ^~~~~~~~"),
+        (" src/a.py  |  12 +++---", " src/bcd.py | 3 +++++---"),
     ],
 )
 def test_how_long_a_line_is_drawn_is_not_compared(one, two):
     assert tokenize(mask(one)).key == tokenize(mask(two)).key
+
+
+@pytest.mark.parametrize(
+    ("one", "two"), [("a || b", "a | b"), ("x == y", "x = y"), ("a -- b", "a - b")]
+)
+def test_one_mark_and_two_are_not_the_same(one, two):
+    assert tokenize(mask(one)).key != tokenize(mask(two)).key

@@ -279,8 +279,12 @@ def sample(n_layers: int, n_heads: int) -> tuple[list[int], list[list[int]]]:
     ([0, 1, 2, 3], [[0, 4], [1, 5], [2, 6], [3, 7]])
     >>> sample(8, 1)
     ([2, 6], [[0], [0]])
+    >>> sample(8, 2)[1]
+    [[0], [1], [0], [1]]
     """
     many = max(1, n_heads // EVERY)
     step = max(1, round(EVERY * many / n_heads))
     some = list(range(step // 2, n_layers, step))
-    return some, [[(n + k * n_heads // many) % n_heads for k in range(many)] for n in some]
+    return some, [
+        [(i + k * n_heads // many) % n_heads for k in range(many)] for i in range(len(some))
+    ]

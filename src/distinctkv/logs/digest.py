@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from .headers import LEVELS, Header, exception_of
 from .job import Batch, Job, TemplateRow
-from .parser import LogMatch, LogParser
+from .parser import MAX_LENGTH, LogMatch, LogParser
+from .tokenizer import clean
 
 WILDCARD = "<*>"
 FREQUENT = 0.05  # of all lines: such a template says what the log is mostly about
@@ -251,8 +252,8 @@ class DigestRow:
             where = f"lines {self.first_line:,} to {self.last_line:,}"
         if time := _span(self.first_time, self.last_time):
             where += f", {time}"
-        if self.count == 1 and not self.values:
-            first, details = f"{self._head(self.example, cut)} ({where})", []
+        if self.count == 1 and not self.values and len(self.example) < MAX_LENGTH:
+            first, details = f"{self._head(clean(self.example), cut)} ({where})", []
         else:
             first, details = self.head(cut), [where]
         if self.exceptions:

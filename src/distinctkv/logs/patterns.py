@@ -31,9 +31,8 @@ BEFORE_VALUES = frozenset((":", "is"))  # a word after one of these is more ofte
 EMPTY = frozenset((":", "="))  # after one of these a value may be empty
 MIN_EQUAL = 2  # words beside names of several parts, if two of these open a place
 MANY_EQUAL = 5  # words beside which one different word less opens a place
-LONG = 3  # words beside a value after a colon, if two of these open a place
-# Words, and last parts of names, that say what happened rather than to what. Switches are never
-# counted, outcomes not where two words are enough: an alert is for them.
+# Words, and last parts of names, that say what happened rather than to what: alerts are for them.
+# Switches are never counted, outcomes not where few words are enough.
 SWITCHES = frozenset("true false on off up down yes no ok enabled disabled".split())  # noqa: SIM905
 OUTCOMES = frozenset(
     "pass passed fail failed failing failure fails success successful successfully succeeded "  # noqa: SIM905
@@ -45,7 +44,7 @@ _MANY = (1 << 32) - 1
 _NAMES = 1 << 32 | 1 << 64
 _part = re.compile(r"[._-]")
 # A name of several parts; the class of an exception says what happened.
-_joined = re.compile(r"(?!.*(?:Error|Exception|Failed)$).*(?:[^\W\d_][_.]\w|[a-z][A-Z])")
+_joined = re.compile(r"(?!.*(?:Error|Exception|Failed)$).*[^\W\d_][_.]\w")
 MIN_HEAD = 2  # words before a colon after which any text may stand; one word names a component
 
 
@@ -170,11 +169,12 @@ class Evidence:
     k templates that happen to be equal otherwise, or one template and k values. The first is the
     less likely the more words are equal: with n of them, each further word is worth
     ``tau (n + 1)`` of one that opens a pattern together with ``min_values - 1`` others (one less
-    beside many words). After a colon or "is", and if the words are names in capitals, half of
-    ``min_values`` is enough; a third of it for the value of ``name: value``, after an arrow, for
-    names after "is", and for those of several parts (``door_key``, ``DoorKey``). Words like "on"
-    and "off" are not counted. Two places may differ at once: then both need so many words, for
-    which d = 2 places count as ``tau (n + d) / d``, or half of ``min_values`` that both have.
+    beside many words). Half of ``min_values`` is enough after a colon, "is" or an arrow, for the
+    value of a field, and for names in capitals; a third of it for names of several parts
+    (``door_key``). Words like "on" and "off" are not counted, nor outcomes in fields,
+    after arrows, for names of several parts and beside many words. Two places may differ at once:
+    then both need so many words, for which d = 2 places count as ``tau (n + d) / d``, or half of
+    ``min_values`` that both have.
 
     Text of any length may stand after a colon at the end of a line: then the first words are
     counted, and those before the colon must be two or more, or one after a value (one word at the
@@ -239,15 +239,11 @@ class Evidence:
                 n >= needed
                 or names >= self._few
                 or (n >= self._few and place and key[place - 1] in BEFORE_VALUES)
-                or (count >> 64 & _MANY >= self._fewest and others >= MIN_EQUAL)
+                or (min(count >> 64 & _MANY, count >> 96) >= self._fewest and others >= MIN_EQUAL)
                 or (count >> 96 >= needed - 1 and others >= MANY_EQUAL)
                 or (
-                    count >> 96 >= self._fewest
-                    and (
-                        (names >= self._fewest and key[place - 1] == "is")
-                        or _follows_name(key, place, others)
-                        or _follows_arrow(key, place)
-                    )
+                    count >> 96 >= self._few
+                    and (_is_field(key, place) or _follows_arrow(key, place))
                 )
             ):
                 opened.append((*key[:place], WILD, *key[place + 1 :]))
@@ -301,7 +297,12 @@ class Evidence:
         if found is None:
             found = self._pair_words[number] = Counter(), Counter()
             keys = [key, *(other for other in self._tree.covered(pattern) if other != key)]
-            keys = [other for other in keys if _opened(other, *places) == pattern]
+            keys = [
+                other
+                for other in keys
+                if _opened(other, *places) == pattern
+                and all(_is_marked(other[at]) == _is_marked(key[at]) for at in places)
+            ]
         else:
             keys = [key]
         for words, place in zip(found, places, strict=True):
@@ -355,12 +356,18 @@ def _opened(key: Key, one: int, two: int) -> Key:
 @lru_cache(1 << 14)
 def _kind(token: str) -> int:
     """1 for a word, with bit 32 for a name, 64 for one of several parts, 96 for no outcome."""
-    last = _part.split(token.lstrip(MESSAGE_WORD))[-1].lower()
+    word = token.replace(MESSAGE_WORD, "")
+    last = _part.split(word)[-1].lower()
     if last in SWITCHES:
         return 0
-    joined = not token.isupper() and _joined.match(token) is not None
-    name = token.isupper() or joined
+    joined = not word.isupper() and _joined.match(word) is not None
+    name = word.isupper() or joined
     return 1 + (name << 32) + (joined << 64) + ((last not in OUTCOMES) << 96)
+
+
+def _is_marked(token: str) -> bool:
+    """Whether a token is a word of a message."""
+    return token[:1] == MESSAGE_WORD
 
 
 def _names_component(key: Key, place: int) -> bool:
@@ -368,19 +375,15 @@ def _names_component(key: Key, place: int) -> bool:
     return key[place - 1].isupper() and place + 1 < len(key) and key[place + 1] == ":"
 
 
-def _follows_name(key: Key, place: int, others: int) -> bool:
-    """Whether a place is that of the value in ``name: value``, the whole value or in a long line.
-
-    One word and a colon at the start of a line name a component, unless another field follows.
-    """
-    if place < 2 or key[place - 1] not in EMPTY:
-        return False
-    if key[place - 2] != WILD and not is_word(key[place - 2]):
-        return False
-    if place + 2 < len(key) and is_word(key[place + 1]) and key[place + 2] in EMPTY:
-        return True
-    whole = others >= LONG or place + 1 == len(key)
-    return key[place - 1] == ":" and whole and _n_apart(key[:place]) >= MIN_HEAD
+def _is_field(key: Key, place: int) -> bool:
+    """Whether a place is that of a value before another field: ``name=value other=``."""
+    return (
+        1 < place < len(key) - 2
+        and key[place - 1] in EMPTY
+        and (key[place - 2] == WILD or is_word(key[place - 2]))
+        and is_word(key[place + 1])
+        and key[place + 2] in EMPTY
+    )
 
 
 def _follows_arrow(key: Key, place: int) -> bool:

@@ -373,6 +373,8 @@ class Templates:
         self._evidence.remove(key)
         if (whole := joined(key)) != key:
             del self._joined[whole][key]
+            if not self._joined[whole]:
+                del self._joined[whole]
         for token in key:
             self.words[token] -= 1
             if not self.words[token]:

@@ -285,8 +285,8 @@ def scanner(kinds: Mapping[str, str] = SCANNED) -> re.Pattern[str]:
 
 _scan = scanner()
 _NEVER_PLAIN = _UNITS | _NOTHING
-_DRAWN = frozenset(("", *"|^~+-=*#>"))  # what lines and arrows are made of: blanks before are room
-_repeated = re.compile(r"([^\w\s])\1+")
+_DRAWN = frozenset(("", *"|^~+-=*>"))  # what lines and arrows are made of: blanks before are room
+_repeated = re.compile(r"([^\w\s])\1{2,}")
 _SKIPPED = frozenset("#.,")  # marks that are not compared
 _DOMAINS = frozenset("com net org edu gov mil io local localdomain lan internal".split())  # noqa: SIM905
 _named = re.compile(r"[A-Za-z_-]{2,}\d$")
@@ -358,11 +358,15 @@ def tokenize(masked: str) -> Line:
             token = text
             if kind == "word":
                 if not (text[-1].isalnum() or is_word(text)):
-                    token = _repeated.sub(r"\1", text)  # a mark that is repeated is one mark
-            elif kind != "plain" and tokens and tokens[-1] == text and reached == start:
-                literals[-1] += text
-                reached = end
-                continue
+                    token = _repeated.sub(r"\1", text)  # a mark that is drawn out is one mark
+            elif kind != "plain" and tokens[-1:] == [text] and reached == start:
+                third = tokens[-2:] == [text, text] and not separators[-1]
+                if third:
+                    _drop(1, tokens, literals, separators)
+                if third or len(literals[-1]) > 2:
+                    literals[-1] += text if not third else 2 * text
+                    reached = end
+                    continue
             tokens.append(token)
             literals.append(text)
         else:
