@@ -425,7 +425,7 @@ def heavy_at(setting: Setting, model: HybridLM, part: float) -> tuple[str, Choic
 
 def votes_at(setting: Setting, model: HybridLM, part: float) -> tuple[str, Choice]:
     """The same with the tokens for which the last block votes."""
-    return f"SnapKV {percent(part)}", heavy(setting.of_bytes(part), votes=True)
+    return f"block votes {percent(part)}", heavy(setting.of_bytes(part), votes=True)
 
 
 def tau_for(setting: Setting, model: HybridLM, part: float, of_window: float = 0.0) -> float:

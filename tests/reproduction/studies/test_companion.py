@@ -344,7 +344,7 @@ def test_every_table_shows_what_its_task_has_left(text, tmp_path):
         tasks.run(setting, task, 0)
     rows = {(row.table, row.name): row for row in study.rows_of(study.read(tmp_path))}
     for table in ("controls", "pair reads"):
-        for name in ("full", "cache_20", "window_10", "h2o_20", "snapkv_10"):
+        for name in ("full", "cache_20", "window_10", "h2o_20", "block_votes_10"):
             assert {"bytes", "held", "bits per byte"} <= rows[table, name].measures.keys()
     assert rows["pairs", "full-bpe"].measures["bits per byte"].mean > 0
     assert rows["rates", "rate_full"].measures.keys() == {"0.001", "0.002", "0.004"}
