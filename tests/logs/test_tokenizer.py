@@ -129,6 +129,7 @@ KEYS = [
     ("defmap: {'a': State(3),", "defmap : <*>"),  # the first of several lines
     ("ERROR java.io.IOException: boom", "ERROR java.io.IOException : boom"),
     ("could not save: DoorError: it is open", "could not save : <*>"),
+    ("login of ann@shop failed", "login of <*> failed"),
 ]
 
 

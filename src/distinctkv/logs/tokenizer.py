@@ -241,7 +241,7 @@ SCANNED: dict[str, str] = {
     "base64": (
         rf"(?<![\w+/{VALUE}])(?=[\w+/{VALUE}]++=)(?:\w{{8,}}==|[\w+/{VALUE}]*[+{VALUE}][\w+/{VALUE}]*==?)(?![^\s,;])"
     ),
-    "mail": rf"(?<![\w.+{VALUE}-])[\w.+{VALUE}-]++@{_HOST}(?:\.{_HOST})+",
+    "mail": rf"(?<![\w.+{VALUE}-])[\w.+{VALUE}-]++@{_HOST}(?:\.{_HOST})*+",
     "date": (
         r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*\.?,? +)?(?:"
         rf"{_MONTH} +{VALUE}(?:,? +{VALUE}){{0,2}}{_ZONE}(?: {VALUE})?|"
