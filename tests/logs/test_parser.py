@@ -332,7 +332,9 @@ def test_marks_of_messages_are_not_visible():
 
 # The caches of lines change no answer
 
-UNSEEN = st.text("abcdegEFklmnopqrst", min_size=3, max_size=6)
+UNSEEN = st.text("abcdegEFklmnopqrst", min_size=3, max_size=6) | st.from_regex(
+    r"[a-f]{0,2}[0-9]{1,2}[a-f]?", fullmatch=True
+)
 LINE_FORMS = (
     "open {} now", "state={} at 12", "for user {} from 10.0.0.1", "[{}] took 5 {}", "{}: done",
     "{}:443 up", 'said "{} {}"', "{}, {}; ({}).", "invalid {} user {}", "set {} user to {}",
@@ -353,6 +355,12 @@ def answers(lines, policy, cached):
         rows = [parser.add(line) for line in lines]
         found = [(m.id, m.template, m.parameters, m.novelty, m.opened, m.changed) for m in rows]
         return found, [(row.template, row.count) for row in parser.templates()]
+
+
+def test_a_line_that_was_cut_is_counted_as_such_each_time():
+    parser = LogParser(max_line=10)
+    parser.add_many(["took 17 s of 20", "took 18 s of 30", b"took 19 s of 40", "took 11 s "])
+    assert (parser.truncated, texts(parser)) == (3, ["took <*> s "])
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=["free", "budget"])

@@ -170,6 +170,15 @@ def test_each_of_these_lines_is_a_template(name):
     assert len(texts(APART[name] * 3)) == len(APART[name])
 
 
+STATES = ["queued", "installed", "unpacked", "half-configured", "triggers-awaited", "removed"]
+
+
+def test_states_of_many_things_are_templates_in_any_order():
+    names = [f"{one}-{two}" for one in NAMES for two in NAMES]
+    lines = [f"status {state} {name} all 7" for name in names for state in STATES]
+    assert texts(lines) == texts(lines[::-1]) == {f"status {state} <*> all <*>" for state in STATES}
+
+
 TOKENS = st.sampled_from(["a", "b", ":", WILD])
 KEYS = st.lists(TOKENS, min_size=1, max_size=5).map(tuple) | st.lists(TOKENS, max_size=3).map(
     lambda tokens: ("a", *tokens, ":", REST)

@@ -174,6 +174,14 @@ def test_a_line_is_what_its_tokens_and_values_give(line):
     assert align(show(masked), line) is not None
 
 
+ZEROS = str.maketrans("123456789", "0" * 9)
+
+
+@given(hard_line | any_line.filter(lambda line: isinstance(line, str)))
+def test_which_digit_a_digit_is_decides_nothing(line):
+    assert mask(clean(line.translate(ZEROS))) == mask(clean(line)).translate(ZEROS)
+
+
 FAST = ("plain", "number", "sign")
 SLOW = tokenizer.scanner({k: one for k, one in tokenizer.SCANNED.items() if k not in FAST})
 

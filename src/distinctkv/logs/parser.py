@@ -30,6 +30,7 @@ EXAMPLES = 3  # lines shown of a template
 MAX_LENGTH = 1000  # characters; longer lines are not cached, and examples are cut
 CACHED_LINES, CACHED_MASKED, CACHED_BLANKED = 1 << 14, 1 << 14, 1 << 12
 _NOT_CACHED: tuple[Key, Variant | None, int] = (), None, 0
+_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 SPARE = 64  # entries of evicted variants in the order of eviction, besides one per variant
 
 
@@ -406,6 +407,9 @@ def _rows(lines: Iterable[str | bytes]) -> list[str | bytes]:
 class LineCache:
     """Variants by line and by masked line, so that most lines are neither masked nor tokenized.
 
+    Which digit a digit is decides nothing: lines that are equal with 0 for every digit have the
+    same masked text, if that has no digits. So most new lines are not masked either.
+
     Where all places of new words are values of a collapsed variant, it is found by the masked line
     without them.
     """
@@ -413,23 +417,36 @@ class LineCache:
     def __init__(self, max_line: int) -> None:
         self.truncated = 0  # lines that were cut
         self._max_line = max_line
+        self._longest = min(max_line, MAX_LENGTH)  # characters of a line that is cached
         self._lines: dict[str | bytes, Variant] = {}
-        self._masked: dict[str, Variant] = {}
+        self._zeroed: dict[bytes, Variant] = {}  # by line with 0 for every digit, in UTF-8
+        self._zeroed_line = b""  # the last line so
+        self._masked: dict[str, tuple[Variant, bool]] = {}  # with whether there are no digits
         # With a key that has such a line, and how many variants had collapsed then.
         self._blanked: dict[str, tuple[Key, Variant | None, int]] = {}
         self._blank, self._unknown = "", list[str]()  # of the last line: the text, its new words
 
     def find(self, line: str | bytes) -> Variant | None:
-        """The variant of a line that was seen before."""
+        """The variant of a line that was seen before, or of one that differs in digits only."""
         variant = self._lines.get(line)
+        if variant is None or variant.template is None:
+            self._zeroed_line = self._zero(line)
+            variant = self._zeroed.get(self._zeroed_line)
         return None if variant is None or variant.template is None else variant
+
+    def _zero(self, line: str | bytes) -> bytes:
+        """The line with 0 for every digit; nothing for one that is not cached."""
+        if not isinstance(line, (str, bytes)) or len(line) > self._longest:
+            return b""
+        data = line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line
+        return data.translate(_ZEROS)
 
     def find_masked(self, text: str, masked: str) -> Variant | None:
         """The variant of a masked line that was seen before."""
-        variant = self._masked.get(masked)
+        variant, without_digits = self._masked.get(masked, (None, False))
         if variant is None or variant.template is None:
             return None
-        self._store(self._lines, CACHED_LINES, text, variant)
+        self._store_line(text, variant, without_digits)
         return variant
 
     def find_blanked(self, masked: str, templates: Templates) -> Variant | None:
@@ -462,8 +479,14 @@ class LineCache:
 
     def store(self, text: str, masked: str, variant: Variant) -> None:
         """Cache the variant of a line."""
+        without_digits = not any(map(masked.__contains__, "0123456789"))
+        self._store_line(text, variant, without_digits)
+        self._store(self._masked, CACHED_MASKED, masked, (variant, without_digits))
+
+    def _store_line(self, text: str, variant: Variant, without_digits: bool) -> None:
         self._store(self._lines, CACHED_LINES, text, variant)
-        self._store(self._masked, CACHED_MASKED, masked, variant)
+        if without_digits and self._zeroed_line:
+            self._store(self._zeroed, CACHED_LINES, self._zeroed_line, variant)
 
     def read(self, line: str | bytes) -> tuple[str, str]:
         """The line as text of bounded length, and masked; counted if it was cut."""
@@ -495,7 +518,7 @@ class LineCache:
         self.truncated = truncated
 
     @staticmethod
-    def _store(cache: dict[Any, Any], most: int, text: str, variant: object) -> None:
+    def _store(cache: dict[Any, Any], most: int, text: str | bytes, variant: object) -> None:
         if len(text) <= MAX_LENGTH:
             if len(cache) >= most:
                 cache.clear()

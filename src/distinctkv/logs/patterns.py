@@ -32,13 +32,14 @@ EMPTY = frozenset((":", "="))  # after one of these a value may be empty
 MIN_EQUAL = 2  # words beside names of several parts, if two of these open a place
 MANY_EQUAL = 5  # words beside which one different word less opens a place
 # Words, and last parts of names, that say what happened rather than to what: alerts are for them.
-# Switches are never counted, outcomes not where few words are enough.
+# Past participles ("unpacked", "half-configured") and switches are never counted, outcomes not
+# where few words are enough.
+_participle = re.compile(r"[a-z]{2,}ed")
 SWITCHES = frozenset("true false on off up down yes no ok enabled disabled".split())  # noqa: SIM905
 OUTCOMES = frozenset(
-    "pass passed fail failed failing failure fails success successful successfully succeeded "  # noqa: SIM905
-    "error errors fatal critical warning timeout healthy unhealthy alive dead crashed aborted "
-    "denied deny refused rejected reject accepted accept allowed allow granted blocked block "
-    "drop dropped valid invalid lost".split()
+    "pass fail failing failure fails success successful successfully error errors fatal critical "  # noqa: SIM905
+    "warning timeout healthy unhealthy alive dead deny reject accept allow block drop valid "
+    "invalid lost".split()
 )
 _MANY = (1 << 32) - 1
 _NAMES = 1 << 32 | 1 << 64
@@ -171,10 +172,10 @@ class Evidence:
     ``tau (n + 1)`` of one that opens a pattern together with ``min_values - 1`` others (one less
     beside many words). Half of ``min_values`` is enough after a colon, "is" or an arrow, for the
     value of a field, and for names in capitals; a third of it for names of several parts
-    (``door_key``). Words like "on" and "off" are not counted, nor outcomes in fields,
-    after arrows, for names of several parts and beside many words. Two places may differ at once:
-    then both need so many words, for which d = 2 places count as ``tau (n + d) / d``, or half of
-    ``min_values`` that both have.
+    (``door_key``). Past participles and words like "on" and "off" are not counted, nor outcomes in
+    fields, after arrows, for names of several parts and beside many words. Two places may differ at
+    once: then both need so many words, for which d = 2 places count as ``tau (n + d) / d``, or half
+    of ``min_values`` that both have.
 
     Text of any length may stand after a colon at the end of a line: then the first words are
     counted, and those before the colon must be two or more, or one after a value (one word at the
@@ -287,7 +288,8 @@ class Evidence:
 
     def _both_vary(self, words: tuple[Counter[str], Counter[str]], needed: int) -> bool:
         """Whether each of two places has so many words, or they share some: from a to b, b to c."""
-        return min(map(len, words)) >= needed or len(words[0].keys() & words[1].keys()) >= self._few
+        counted = (sum([_kind(word) > 0 for word in part]) for part in words)
+        return min(counted) >= needed or len(words[0].keys() & words[1].keys()) >= self._few
 
     def _words_of(
         self, number: int, pattern: Key, key: Key, places: tuple[int, int], change: int
@@ -357,12 +359,14 @@ def _opened(key: Key, one: int, two: int) -> Key:
 def _kind(token: str) -> int:
     """1 for a word, with bit 32 for a name, 64 for one of several parts, 96 for no outcome."""
     word = token.replace(MESSAGE_WORD, "")
-    last = _part.split(word)[-1].lower()
-    if last in SWITCHES:
+    last = _part.split(word)[-1]
+    participle = _participle.fullmatch(last.lower()) is not None
+    if last.lower() in SWITCHES or (participle and last.islower()):
         return 0
     joined = not word.isupper() and _joined.match(word) is not None
     name = word.isupper() or joined
-    return 1 + (name << 32) + (joined << 64) + ((last not in OUTCOMES) << 96)
+    outcome = participle or last.lower() in OUTCOMES
+    return 1 + (name << 32) + (joined << 64) + ((not outcome) << 96)
 
 
 def _is_marked(token: str) -> bool:

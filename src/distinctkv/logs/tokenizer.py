@@ -284,6 +284,7 @@ def scanner(kinds: Mapping[str, str] = SCANNED) -> re.Pattern[str]:
 
 
 _scan = scanner()
+_url = re.compile(SCANNED["url"])
 _NEVER_PLAIN = _UNITS | _NOTHING
 _DRAWN = frozenset(("", *"|^~+-=*>"))  # what lines and arrows are made of: blanks before are room
 _repeated = re.compile(r"([^\w\s])\1{2,}")
@@ -397,14 +398,14 @@ def _is_text(token: str) -> bool:
 
 
 def _literal(kind: str | None, text: str) -> str:
-    """How a template shows a value: structures and names with a digit by their text."""
+    """How a template shows a value: structures (without URLs), names with a digit by their text."""
     if kind == "value":
         if _named.match(text):
             return text
         core = text.lstrip(_EDGES)
         return text[: len(text) - len(core)] + WILD + core[len(core.rstrip(".")) :]
     quoted = kind == "call" and text[-1] in KINDS["'"] + KINDS['"']  # b"..." and the like
-    return WILD if quoted or kind in _OPAQUE else show(text)
+    return WILD if quoted or kind in _OPAQUE else show(_url.sub(VALUE, text))
 
 
 def _drop(number: int, *lists: list[Any]) -> None:
