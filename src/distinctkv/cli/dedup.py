@@ -23,6 +23,7 @@ from .io import (
     lock_path,
     lock_state,
     progress,
+    speed,
     standard_output,
     total_size,
     valid,
@@ -101,7 +102,6 @@ def command(
     """
     from ..dedup.job import Job
 
-    start = perf_counter()
     paths = input_paths(files)
     output = None if output == Path("-") else output
     _check_output(output, [*paths, *([str(state)] if state else [])], state)
@@ -115,6 +115,7 @@ def command(
         # A state and its output together hold what was read; without a state, all or nothing.
         complete = (lambda: True) if state else (lambda: not (stop() or job.damages))
         with _open_output(output, job, complete) as out, _progress(paths) as update:
+            start = perf_counter()
             for batch, decisions in job:
                 _check_setting(seen, job, state)
                 if field is None and job.field is not None:
@@ -275,8 +276,7 @@ def _short(content: object) -> str | None:
 def _summarize(job: Job, seconds: float) -> None:
     """Print on standard error what became of the records."""
     tally = job.tally
-    rate = f" ({tally.records / seconds:,.0f} records/s)" if tally.records else ""
-    click.echo(f"records: {tally.records:,} in {seconds:.1f} s{rate}", err=True)
+    click.echo(speed(tally.records, "records", seconds), err=True)
     click.echo(f"kept: {tally.kept:,}, duplicates: {tally.duplicates:,}", err=True)
     if tally.rejected:
         most = "warning: " if 2 * tally.rejected > tally.records else ""

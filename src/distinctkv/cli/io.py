@@ -215,6 +215,17 @@ def progress(title: str, total: float | None = None) -> Iterator[Update]:
         )
 
 
+def speed(number: int, what: str, seconds: float) -> str:
+    """How many things took how long.
+
+    >>> speed(2000, "lines", 0.0372)
+    'lines: 2,000 in 0.037 s (53,763 lines/s)'
+    """
+    digits = 1 if seconds >= 1 else 3
+    rate = f" ({number / seconds:,.0f} {what}/s)" if number else ""
+    return f"{what}: {number:,} in {seconds:.{digits}f} s{rate}"
+
+
 def visible(text: str) -> str:
     r"""Text with control characters escaped, so that it cannot control a terminal.
 

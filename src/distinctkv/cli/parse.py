@@ -23,6 +23,7 @@ from .io import (
     lock_state,
     progress,
     read_twice,
+    speed,
     standard_output,
     total_size,
     valid,
@@ -163,9 +164,9 @@ def command(
         job = open_job(
             *(paths, header, field, state, budget, gain), follow=follow, stop=stop, chunk=CHUNK
         )
-        start = perf_counter()
         before = job.parser.seen
         with serve_metrics(job, metrics) as publish, progress("parse", total_size(paths)) as update:
+            start = perf_counter()
             for batch in job:
                 job.parse(batch)
                 publish()
@@ -352,8 +353,7 @@ class _Metrics:
 def print_summary(job: Job, n_templates: int, n_lines: int, seconds: float) -> None:
     """Print lines, templates, header, damages and warnings on standard error."""
     parser, counts = job.parser, job.counts
-    rate = f" ({n_lines / seconds:,.0f} lines/s)" if n_lines else ""
-    text = [f"lines: {n_lines:,} in {seconds:.1f} s{rate}"]
+    text = [speed(n_lines, "lines", seconds)]
     if parser.seen > n_lines:
         text[0] += f", {parser.seen:,} with those before"
     text.append(f"templates: {n_templates:,}")
