@@ -42,6 +42,7 @@ def records(**names):
         {"message": "event", "time": "ts", "level": "lvl"},
         {"message": "@message", "time": "timestamp", "level": "log.level"},
         {"message": "log", "time": "asctime", "level": "levelname"},
+        {"message": "@m", "time": "@t", "level": "@l"},
     ],
 )
 def test_events_in_json_are_as_many_templates(names):
@@ -49,6 +50,30 @@ def test_events_in_json_are_as_many_templates(names):
     assert [row.template for row in rows] == [f"{event} by worker <*>" for event in EVENTS]
     assert {row.level for row in rows} == {"info", "warning", "error"}
     assert rows[0].first_time == "2024-05-01T10:00:00Z"
+
+
+@pytest.mark.parametrize("prefix", ["api-1  | ", "[pod/api-7d9c-0/app] ", "pod-7 app "])
+def test_a_container_may_have_its_name_before_each_record(prefix):
+    rows = digest([prefix + line for line in records()]).rows
+    assert [row.template for row in rows] == [f"{event} by worker <*>" for event in EVENTS]
+    assert {row.level for row in rows} == {"info", "warning", "error"}
+
+
+def test_records_among_other_lines_keep_their_messages():
+    lines = [f"web-1  | GET /door/{n} 200" for n in range(120)]
+    lines += [f"api-1  | {line}" for line in records()]
+    texts = [row.template for row in digest(lines).rows]
+    assert len(texts) == 1 + len(EVENTS)
+    assert all(any(event in text for text in texts) for event in EVENTS)
+
+
+def test_text_before_an_object_that_is_no_record_is_the_message():
+    payload = json.dumps({"message": "door", "id": 7})
+    lines = [f"{verb} payload {payload}" for verb in ("Sent", "Received") for _ in range(9)]
+    assert [row.template for row in digest(lines).rows] == [
+        "Sent payload <*>",
+        "Received payload <*>",
+    ]
 
 
 def test_nested_fields_have_dotted_names():

@@ -324,6 +324,34 @@ def test_a_trace_belongs_to_the_line_before(trace):
     assert header.read([first], begun=True).messages == []
 
 
+def test_an_indented_error_is_a_message():
+    lines = [f"2024-05-01 10:00:{n:02} INFO door {n} opened" for n in range(20)]
+    indented = [
+        "  ERROR: no key",
+        "    [FATAL] the door fell",
+        "  error: no lock",
+        "  no error here",
+    ]
+    found = detect_header(lines).read([lines[0], *indented])
+    assert found.messages[1:] == indented[:3]
+    assert found.levels[1:] == ["error", "critical", "error"]
+
+
+def test_a_message_may_stand_below_its_header():
+    lines = []
+    for n in range(20):
+        lines += ["info: House.Doors[7]", f"      Door {n} opened"]
+    lines += [
+        "fail: House.Doors[8]",
+        "      No key",
+        "      House.KeyException: lost",
+        "         at A.B()",
+    ]
+    found = detect_header(lines).read(lines)
+    assert found.messages[-3:] == ["Door 19 opened", "No key", "House.KeyException: lost"]
+    assert found.levels[-3:] == ["info", "error", "error"]
+
+
 def test_a_trace_ends_with_its_first_line_that_is_not_indented(tmp_path):
     trace = ["Traceback (most recent call last):", '  File "a.py", line 7', "TimeoutExpired: 3 s"]
     record = "2024-05-01 10:00:00 INFO door 7 opened"

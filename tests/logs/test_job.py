@@ -57,6 +57,16 @@ def test_the_header_is_kept_in_the_state(path, tmp_path):
         new(path, state=state, detect_header=False)
 
 
+def test_the_lines_after_a_banner_give_the_header(tmp_path):
+    path, state = tmp_path / "app.log", tmp_path / "app.state"
+    path.write_text("Starting doors 1.2\n")
+    assert done(new(path, state=state)).header is None
+    path.write_text("Starting doors 1.2\n" + TEXT)
+    made = done(new(path, state=state))
+    assert made.header.fields == ("time", "level")
+    assert len(made.templates()) == 2
+
+
 def test_a_batch_knows_its_place_in_the_log(path):
     made = new(path, detect_header=False)
     starts = set()

@@ -156,8 +156,9 @@ def test_lines_with_other_values_have_the_same_masked_text(one, two):
     assert mask(one) == mask(two)
 
 
-def test_indentation_is_compared_and_padding_of_values_is_not():
-    assert read("[1]   MAC algs").key != read("[1]     MAC algs").key
+def test_indentation_is_compared_and_columns_are_not():
+    assert read("  MAC algs").key != read("    MAC algs").key
+    assert read("15s  Normal   Pulled   pod/a-1").key == read("5s   Normal   Pulled   pod/b-2").key
     assert read("took     7 ms").key == read("took 17 ms").key
 
 

@@ -19,14 +19,15 @@ NAMES: Mapping[str, tuple[str, ...]] = {  # of fields in lower case, the most te
     "message": (
         *("message", "msg", "@message", "short_message", "log", "body", "text", "event"),
         *("eventname", "log.message", "event.original", "textpayload", "jsonpayload.message"),
+        *("@m", "@mt"),
     ),
     "time": (
         *("time", "timestamp", "@timestamp", "ts", "datetime", "date", "asctime", "t", "when"),
-        *("created_at", "eventtime", "event_time", "log.time", "__realtime_timestamp"),
+        *("created_at", "eventtime", "event_time", "log.time", "__realtime_timestamp", "@t"),
     ),
     "level": (
         *("level", "severity", "levelname", "lvl", "log.level", "loglevel", "log_level"),
-        *("severity_text", "severitytext", "priority", "syslog.severity"),
+        *("severity_text", "severitytext", "priority", "syslog.severity", "@l"),
     ),
 }
 MIN_SHARE = 0.9  # of the first lines must be records
@@ -46,13 +47,16 @@ def _flatten(
 def read_json(line: str) -> Fields | None:
     """The fields of a JSON object, those of nested ones with dotted names; None if it is none.
 
-    >>> read_json('{"log": {"level": "info"}, "n": 7}')["log.level"]
+    Text before it, as the name of a container, is left out.
+
+    >>> read_json('api-1  | {"log": {"level": "info"}, "n": 7}')["log.level"]
     'info'
     """
-    if not line.lstrip("\ufeff \t").startswith("{"):
+    start = line.find("{")
+    if start < 0 or not line.rstrip().endswith("}"):
         return None
     try:
-        record = json.loads(line.lstrip("\ufeff"))
+        record = json.loads(line[start:])
     except (ValueError, RecursionError):
         return None
     return dict(_flatten(record)) if isinstance(record, dict) else None
@@ -173,10 +177,18 @@ def detect_fields(lines: Sequence[str], message: str | None = None) -> FieldHead
             continue
         if len(records) >= MIN_SHARE * len(lines):
             names = _choose(records, message)
+            if not _begins(form, lines) and (len(names) < 2 or "message" not in names):
+                continue  # text with an object behind it, not a record
             if "message" in names or (names and form == "json"):
                 header = FieldHeader(form, names)
                 return FieldHeader(form, names, _inner_header(header, lines))
     return None
+
+
+def _begins(form: str, lines: Sequence[str]) -> bool:
+    """Whether most records are the whole line."""
+    begun = sum(line.lstrip("\ufeff \t").startswith("{") for line in lines)
+    return form != "json" or 2 * begun >= len(lines)
 
 
 def _choose(records: Sequence[Fields], message: str | None) -> dict[str, str]:

@@ -41,6 +41,9 @@ SYSLOG = (
     r'(?:-|(?:\[(?:[^]"\\]|"(?:[^"\\]|\\.)*+")*+\])++)(?: +\ufeff?|$)'
 )
 SYSLOG_FIELDS = ("time", "host", "program", "process", "kind", "data")
+# What .NET writes on a console: the message is below its header, indented.
+CONSOLE = r"(?P<level>trce|dbug|info|warn|fail|crit): [\w.+`]+\[-?\d+\]$"
+CONSOLE_FIELDS = ("level", "name", "number", "message below")
 _LEVELS = (
     r"trace\b debug[1-5]?\b info(?:rmation)?\b note\b notice\b warn(?:ing)?\b err(?:or)?\b "
     r"crit(?:ical)?\b severe\b alert\b emerg(?:ency)?\b fatal\b panic\b failure\b config\b "
@@ -195,16 +198,24 @@ class Header:
 
     def _read(self, lines: Sequence[str], begun: bool | None, traced: bool = False) -> Records:
         match, message, time, level = self._regex.match, self._message, self._time, self._level
+        below, above = CONSOLE_FIELDS[-1] in self.fields, ""  # the level of the header above
         found = Records([], [], [], [])
         for place, line in enumerate(self._prepare(lines)):
             own = match(line)
             ends, traced = traced, in_trace([line], traced)
-            if own is None:
+            if below and own is not None:
+                above, begun = level_of(own["level"]), begun is not None
+                continue
+            if below and line[:1].isspace() and not _frame.match(line):
+                found.messages.append(line.strip())
+                found.times.append("")
+                found.levels.append(above)
+            elif own is None:
                 if begun and (ends or is_continuation(line)):
                     continue
                 found.messages.append(line)
                 found.times.append(None)
-                found.levels.append("")
+                found.levels.append(_indented_level(line))
             else:
                 text = "" if time is None else own[time] or ""
                 body = line[own.end() :] if message is None else own[message] or ""
@@ -305,6 +316,9 @@ def detect_header(lines: Sequence[str]) -> Header | None:
         return Header(SYSLOG, SYSLOG_FIELDS)
     units: list[_Unit] = []
     ends = [(line, 0) for line in lines if line.strip() and not line[0].isspace()]
+    console = re.compile(CONSOLE).match
+    if ends and sum(console(line) is not None for line, _ in ends) >= MIN_SHARE * len(ends):
+        return Header(CONSOLE, CONSOLE_FIELDS)
     while ends and (unit := next(_units(ends, units[-1].kind if units else None), None)):
         if unit.last or len(units) == MAX_UNITS:
             units = _without(units, unit.kind)
@@ -340,6 +354,9 @@ _continuation = re.compile(
     r"goroutine \d+ \[|"
     rf"{_EXCEPTION}(?::\s|$)"
 )
+_frame = re.compile(r"\s+(?:at |--- |\.\.\. )")
+# An indented line that says so is an error of its own, as a script writes it within a log.
+_error = re.compile(r"\s+\W{0,3}(ERROR|FATAL|PANIC|CRITICAL|SEVERE)\b|\s+(error|fatal|panic)[:\]]")
 _exception = re.compile(
     r"(?:Caused by: |Suppressed: )?((?:[a-zA-Z_][\w$]*\.)*[A-Z][\w$]*)(?::\s|$)"
 )
@@ -351,8 +368,16 @@ def is_continuation(line: str) -> bool:
 
     >>> [is_continuation(line) for line in ("\tat a.b(C.java:7)", "ValueError: no", "door opened")]
     [True, True, False]
+    >>> is_continuation("  ERROR: the door is shut")
+    False
     """
-    return _continuation.match(line) is not None
+    return _continuation.match(line) is not None and not _error.match(line)
+
+
+def _indented_level(line: str) -> str:
+    """The level of an error within indented text; empty if there is none."""
+    found = _error.match(line)
+    return "" if found is None else level_of(found[1] or found[2])
 
 
 def in_trace(lines: Sequence[str], traced: bool = False) -> bool:
@@ -381,12 +406,12 @@ def exception_of(line: str) -> str:
 
 GLUED = "IWEF"  # letters before a time, in the logs of Go programs
 _LEVEL_NAMES = {
-    "trace": "trace verbose finest finer v t",
-    "debug": "debug fine config d",
+    "trace": "trace trce verbose finest finer v t",
+    "debug": "debug dbug fine config d",
     "info": "info information informational log i",
     "notice": "notice note n",
     "warning": "warning warn w",
-    "error": "error err severe failure e",
+    "error": "error err severe failure fail e",
     "critical": "critical crit fatal alert emerg emergency panic f c",
 }
 LEVELS = tuple(_LEVEL_NAMES)  # the least severe first

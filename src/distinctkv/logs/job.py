@@ -348,7 +348,8 @@ class Job:
     def _set_header(self, header: Header | None, detect: bool) -> None:
         """Use the header that is given, unless lines were parsed with another one before."""
         begun = self.counts.lines > 0
-        self._detecting = detect and not begun and self.header is None
+        # A few lines without a header may be a banner: the lines after them decide.
+        self._detecting = detect and self.counts.lines < ENOUGH and self.header is None
         if detect or not begun:
             self.header = self.header or header
             return
@@ -417,4 +418,4 @@ class Job:
 
 def _may_be_records(lines: Sequence[str]) -> bool:
     """Whether half of the lines may be JSON objects or logfmt: then they are read as records."""
-    return 2 * sum(["{" in line[:4] or "=" in line for line in lines]) >= len(lines)
+    return 2 * sum(["{" in line or "=" in line for line in lines]) >= len(lines)

@@ -97,7 +97,7 @@ class LineSplitter:
         """The lines that end in these bytes."""
         data = self._partial + data
         end = data.rfind(b"\n") + 1
-        self._partial = data[end : end + self._keep + 1]
+        self._partial = _visible(data[end:])[: self._keep + 1]
         return self._decode(data[:end]) if end else []
 
     def end(self) -> list[str]:
@@ -108,6 +108,8 @@ class LineSplitter:
     def _decode(self, block: bytes) -> list[str]:
         if b"\r\n" in block:
             block = block.replace(b"\r\n", b"\n")
+        if b"\r" in block:
+            block = b"\n".join([_visible(line).rstrip(b"\r") for line in block.split(b"\n")])
         try:
             lines = block.decode().split("\n")[:-1]
         except UnicodeDecodeError:
@@ -439,6 +441,11 @@ class LineSource:
         if file.regular and not follow:
             return file.read(size - file.offset % size, exactly=True)
         return file.read(size) if file.ready(POLL) else None
+
+
+def _visible(line: bytes) -> bytes:
+    """What a terminal shows of a line: the text after its last carriage return."""
+    return line[line.rstrip(b"\r").rfind(b"\r") + 1 :] if b"\r" in line else line
 
 
 def _chunk(lines: list[str], data: bytes, n_bytes: int, first_known: bool) -> Chunk:

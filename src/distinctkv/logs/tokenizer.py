@@ -99,6 +99,8 @@ _message = re.compile(
     rf"(?<![\w.-])(?:{'|'.join(sorted(MESSAGE_FIELDS))})(?:\\?[\"']\s*:\s*(?=\\?[\"'])|=)"
     r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"'=]+)(?<!:)(?!\S))"
 )
+# A JSON object with a level is a record, whatever stands before it, as the name of a container.
+_level_name = re.compile(r"[{,]\s*\"(?:level|severity|lvl|levelname)\"\s*:")
 # Quoted text is the message if it is the whole line, or only name=value pairs follow.
 _opening = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*+)"(?=\s+[\w.-]+=|$)')
 _logfmt = re.compile(r"[\w.]++=")
@@ -130,6 +132,9 @@ def mask(line: str) -> str:
     "Took <*> ms, call f(<*>) for '<*>' in <*>"
     """
     json = line[:1] == "{" and line[-1:] == "}"
+    if line[-1:] == "}" and not json and _level_name.search(line):
+        start = line.index("{")
+        return _mask(line[:start], json) + mask(line[start:])
     if line[:1] == '"':
         found = _opening.match(line)
     else:
@@ -351,9 +356,9 @@ def tokenize(masked: str) -> Line:
         elif kind == "stem":  # of a name with a number: TCP_MISS/200
             kind, value = "word", -1
         if kind in _CONSTANT:
-            # Indentation and columns: a run of blanks before a word is compared, one blank is not.
+            # Indentation before a word is compared; other blanks are not.
             if text in _SKIPPED or (
-                kind == "blanks" and (len(text) == 1 or masked[end : end + 1] in _DRAWN)
+                kind == "blanks" and (start or len(text) == 1 or masked[end : end + 1] in _DRAWN)
             ):
                 continue
             token = text
