@@ -18,6 +18,7 @@ mpl.use("svg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axis import Axis
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from distinctkv import Cache, Concentration
@@ -330,11 +331,37 @@ def companion_slots() -> Figure:
     return figure
 
 
+def companion_needles() -> Figure:
+    """Part of the planted strings found by small models, by depth and length."""
+    study = companion()
+    rows = {row.name: row for row in study.small_rows() if row.table == "small depths"}
+    reads = ("full", "cache_20_trained", "cache_20", "h2o_20", "window_20")
+    titles = ("full attention", "slots, trained", "slots", "H2O", "window")
+    lengths, depths = ("512", "1k", "2k", "4k"), ("0%", "25%", "50%", "75%", "100%")
+    shades = LinearSegmentedColormap.from_list("ours", [OURS + "00", OURS])
+    middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 9}
+    figure, panels = canvas(len(reads), width=9.0, height=2.5)
+    for axes, read, title in zip(panels, reads, titles, strict=True):
+        found = [[rows[f"{n}_{read}"].measures[d].mean for n in lengths] for d in depths]
+        axes.pcolormesh(found, vmin=0, vmax=1, cmap=shades)
+        for y, line in enumerate(found):
+            for x, part in enumerate(line):
+                colour = "white" if part > 0.6 else INK
+                axes.text(x + 0.5, y + 0.5, f"{100 * part:.0f}", color=colour, **middle)
+        axes.set(title=title, xlabel="bytes", xticks=np.arange(4) + 0.5, xticklabels=lengths)
+        axes.set(yticks=np.arange(5) + 0.5, yticklabels=depths if axes is panels[0] else [])
+        axes.invert_yaxis()
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+    panels[0].set_ylabel("depth of the string")
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     made.__name__: made
     for made in (
         *(growth, rule, threshold, budget, kept, training, sweep, recall_kept, speed),
-        *(companion_kept, companion_slots),
+        *(companion_kept, companion_slots, companion_needles),
     )
 }
 

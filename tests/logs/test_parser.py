@@ -354,7 +354,8 @@ def answers(lines, policy, cached):
         parser = LogParser(policy)
         rows = [parser.add(line) for line in lines]
         found = [(m.id, m.template, m.parameters, m.novelty, m.opened, m.changed) for m in rows]
-        return found, [(row.template, row.count) for row in parser.templates()]
+        matches = [(m.id, m.template, m.parameters) for line in lines if (m := parser.match(line))]
+        return found, matches, [(row.template, row.count) for row in parser.templates()]
 
 
 def test_a_line_that_was_cut_is_counted_as_such_each_time():

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,9 +48,13 @@ HEADINGS = {
     "grow over the last three doublings",
     "decode": "One decoded token of 64 sequences: both attention layers, without projections",
     "prefill": "Four texts of 16,384 bytes read at once: both attention layers, with projections",
+    "small models": "Small models (0.5 million weights, trained on a CPU): bits per byte",
+    "small needles": "Small models trained to answer: planted strings found, by kind and length",
+    "small depths": "The same, one planted string, by where it stands in the text",
     "toy": "Toy models, trained now: they show that everything runs, and no more",
 }
 SHIPPED = Path(__file__).with_name("results.json")
+SMALL = Path(__file__).with_name("small.json")  # of models that were trained on a CPU
 TOYS = ("mamba2", "full", "tune+cache")
 SLICES = {
     "bits per byte": "all",
@@ -90,7 +95,7 @@ def settings(scale: Scale) -> Mapping[str, Setting]:
     """Every number that decides the result, the seeds apart."""
     return {
         "scale": scale.name,
-        "shipped": hashlib.sha256(SHIPPED.read_bytes()).hexdigest()[:12],
+        "shipped": hashlib.sha256(SHIPPED.read_bytes() + SMALL.read_bytes()).hexdigest()[:12],
         "trained_again": trains(scale),
         "device": device(),
         "seeds_used": 2,
@@ -119,7 +124,7 @@ def run(seeds: Sequence[int], scale: Scale = FULL, progress: Progress = silent) 
         found = read(run_all(len(used)))
     else:
         found = read(SHIPPED)
-    rows = [*rows_of(found), *toy_rows(toys)]
+    rows = [*rows_of(found), *small_rows(), *toy_rows(toys)]
     result = Result(
         study="companion",
         title=TITLE,
@@ -199,6 +204,13 @@ def rows_of(found: Found) -> list[Row]:
 def shipped_rows() -> list[Row]:
     """All tables of the models that were trained on a graphics card."""
     return rows_of(read(SHIPPED))
+
+
+def small_rows() -> list[Row]:
+    """Tables of the small models that were trained on a CPU."""
+    found = read(SMALL)
+    rows = [*model_rows(found), *needle_rows(found), *depth_rows(found)]
+    return [replace(row, table=f"small {row.table}") for row in rows]
 
 
 def measure(numbers: Iterable[float]) -> Measure:
@@ -389,7 +401,7 @@ def tuned_rows(found: Found) -> list[Row]:
 def needle_rows(found: Found) -> list[Row]:
     """Answers found, by kind of task and length."""
     return asked_rows(
-        found, "needles", lambda row: (row["task"], row["read"], f"{row['length'] // 1024}k")
+        found, "needles", lambda row: (row["task"], row["read"], in_thousands(row["length"]))
     )
 
 
@@ -398,9 +410,18 @@ def depth_rows(found: Found) -> list[Row]:
 
     def place(row: Mapping[str, Any]) -> tuple[str, str, str]:
         deep = f"{row['depth']:.0%}" if row["task"] == "single" else ""
-        return f"{row['length'] // 1024}k", row["read"], deep
+        return in_thousands(row["length"]), row["read"], deep
 
     return asked_rows(found, "depths", place)
+
+
+def in_thousands(length: int) -> str:
+    """A length in few characters.
+
+    >>> in_thousands(512), in_thousands(4096)
+    ('512', '4k')
+    """
+    return f"{length // 1024}k" if length >= 1024 else str(length)
 
 
 def asked_rows(

@@ -15,7 +15,18 @@ import torch
 
 from ...data import DataDamaged
 from . import collect, corpus
-from .tasks import NEEDLES, PAIRED, TASKS, TRAIN, TUNE, Setting, brief, run, toy_setting
+from .tasks import (
+    NEEDLES,
+    PAIRED,
+    TASKS,
+    TRAIN,
+    TUNE,
+    Setting,
+    brief,
+    run,
+    small_setting,
+    toy_setting,
+)
 from .train import group
 
 
@@ -37,6 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     tasks.add_argument("--steps", type=int, default=TRAIN.steps, help="of a training")
     tasks.add_argument("--tune-steps", type=int, default=TUNE.steps)
     tasks.add_argument("--needle-steps", type=int, default=NEEDLES.steps)
+    tasks.add_argument("--small", action="store_true", help="models of a size for a CPU")
     tasks.add_argument("--segments", type=int, help="measure only so many of each text")
     tasks.add_argument("--texts", type=int, default=8, help="with needles, of each kind")
     show = commands.add_parser("show", help="one line for each result in a folder")
@@ -92,6 +104,8 @@ def _run(given: argparse.Namespace, ranks: tuple[int, int], started: float) -> N
         setting = toy_setting(given.folder)
         few = replace(setting.train, steps=min(setting.train.steps, given.steps))
         setting = replace(setting, train=few)
+    elif given.small:
+        setting = small_setting(corpus.Corpus.load(Path(given.corpus)), given.folder)
     else:
         setting = Setting(
             corpus.Corpus.load(Path(given.corpus)).first(given.segments), given.folder,

@@ -54,11 +54,12 @@ class Corpus:
         """Tokens there are."""
         return len(self.lengths)
 
-    def first(self, n: int | None) -> Corpus:
-        """The same with the first ``n`` segments of each text alone; all if it is None."""
-        segments = {name: rows[:n] for name, rows in self.segments.items()}
+    def first(self, n: int | None, length: int | None = None) -> Corpus:
+        """The same with the first segments of each text alone, and their first tokens."""
+        stop = None if length is None else length + 1
+        segments = {name: rows[:n, :stop] for name, rows in self.segments.items()}
         slices = {
-            name: {part: mask[:n] for part, mask in masks.items()}
+            name: {part: mask[:n, :length] for part, mask in masks.items()}
             for name, masks in self.slices.items()
         }
         return Corpus(self.train, self.books, segments, slices, self.lengths)

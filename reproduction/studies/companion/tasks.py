@@ -35,7 +35,20 @@ from . import measures, models
 from . import needles as planting
 from .corpus import Corpus, read_novels, read_pairs, spread, toy
 from .heavy import heavy
-from .models import BASE, TOY, Replace, Size, build, cache, gated, scheduled, swap, swapped, window
+from .models import (
+    BASE,
+    SMALL,
+    TOY,
+    Replace,
+    Size,
+    build,
+    cache,
+    gated,
+    scheduled,
+    swap,
+    swapped,
+    window,
+)
 from .train import Batches, Line, Schedule, compile_blocks, compile_for_measures, train
 
 TRAIN = Schedule(steps=400, rate=2e-3)
@@ -122,7 +135,7 @@ def run(setting: Setting, task: str, seed: int) -> None:
         "task": task,
         "seed": seed,
         "command": "python -m reproduction.studies.companion run CORPUS FOLDER "
-        f"{task}/{seed} --texts {setting.texts}",
+        f"{task}/{seed} " + ("--small" if setting.size == SMALL else f"--texts {setting.texts}"),
         "size": asdict(setting.size),
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "seconds": round(perf_counter() - started, 1),
@@ -193,6 +206,16 @@ def toy_setting(folder: Path) -> Setting:
     return Setting(
         toy(), folder, TOY, TOY_TRAIN, short, short, short, lengths=(1024, 2048), texts=2,
         say=lambda text: None, pairs=partial(toy, pairs=True),
+    )  # fmt: skip
+
+
+def small_setting(corpus: Corpus, folder: Path) -> Setting:
+    """Models that a CPU trains in an hour, on texts of 1,024 bytes, to find needles."""
+    text = Schedule(steps=300, rate=2e-3, batch=8, length=1024, warm=50)
+    return Setting(
+        corpus.first(32, text.length), folder, SMALL, train=text,
+        tune=replace(text, steps=150, rate=5e-4, warm=10, hold=0.0),
+        needles=replace(text, steps=900), lengths=(512, 1024, 2048, 4096), texts=16,
     )  # fmt: skip
 
 
@@ -466,9 +489,13 @@ def plain_cache(tau: float, tokens: int = 0) -> Replace:
 
 
 def planted(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
-    """Models that learned to answer, and needles found by them and by other reads of one."""
+    """Models that learned to answer, and needles found by them and by other reads of one.
+
+    The last read is the cache after a few more steps with it.
+    """
     found: dict[str, Any] = {
-        "schedule": asdict(setting.needles), "planted": planting.about(), "needles": [],
+        "schedule": asdict(setting.needles), "tune": asdict(setting.tune),
+        "planted": planting.about(), "needles": [],
     }  # fmt: skip
     for name in ("full", "mamba2"):
         if name == "mamba2" and not setting.path(name, seed, "safetensors").exists():
@@ -485,6 +512,18 @@ def planted(setting: Setting, task: str, seed: int) -> dict[str, Any] | None:
             for read, choice in readings(setting, name, model, length):
                 found["needles"] += asked(setting, model, read, choice, length)
         found[f"seconds asked {name}"] = round(perf_counter() - started, 1)
+        if name == "full":
+            swap(model, plain_cache(tau_for(setting, model, MAIN)))
+            tune = replace(setting.tune, length=setting.needles.length)
+            lines = fitted(setting, model, tune, seed + 3000, kind=planting.PlantedBatches)
+            if lines is None:
+                return None
+            found["train cache"] = [asdict(line) for line in lines]
+            back_to_full(model, setting)
+            _curves.pop(model, None)  # its keys are others now
+            read, choice = cache_at(setting, ready(setting, model.eval()), MAIN)
+            for length in setting.lengths:
+                found["needles"] += asked(setting, model, f"{read}, trained", choice, length)
     return found
 
 

@@ -141,10 +141,13 @@ class LogParser:
     def match(self, line: str | bytes) -> LogMatch | None:
         """The template that a line belongs to, or None; nothing changes."""
         self._guard.check()
-        text, masked = self._cache.text(line)
-        variant = self._templates.find(tokenize(masked).key)
+        variant = self._cache.find(line)
+        if variant is None:
+            line, masked = self._cache.text(line)
+            found = self._cache.find_masked(line, masked)
+            variant = found or self._templates.find(tokenize(masked).key)
         template = None if variant is None else variant.template
-        return None if template is None else LogMatch(template.id, template.text, text)
+        return None if template is None else LogMatch(template.id, template.text, line)
 
     def templates(self) -> list[LogTemplate]:
         """All templates, oldest first."""
