@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .digest import parsed_log
 from .io import (
     Stop,
     file_errors,
@@ -21,7 +20,7 @@ from .io import (
     total_size,
     valid,
 )
-from .parse import header_options, print_damages
+from .parse import header_options, open_header, print_damages
 
 if TYPE_CHECKING:
     from ..logs.diff import LogDiff
@@ -52,18 +51,23 @@ def command(
     distinctkv diff yesterday.log today.log
     journalctl -b | distinctkv diff last-boot.log -
     """
-    from ..logs.diff import LogDiff
-    from ..logs.parser import LogParser
+    from ..logs.diff import LogDiff, read_logs
 
     paths = input_paths([before, after])
     names = ["standard input" if path == "-" else path for path in paths]
     if paths == ["-", "-"]:
         raise click.UsageError("A and B cannot both be standard input; name a file for one")
-    parser = LogParser()
     with Stop() as stop, standard_output(), file_errors(), ExitStack() as stack:
         sources = [stack.enter_context(read_twice(path)) for path in paths]
         update = stack.enter_context(progress("read", total_size(sources)))
-        logs = [parsed_log(one, header, field, stop, update, parser) for one in sources]
+        logs = read_logs(
+            sources,
+            header=open_header(header, field),
+            detect_header=header == "auto",
+            field=field,
+            stop=stop,
+            update=update,
+        )
         found = LogDiff.of(*logs)
         if as_json:
             sys.stdout.write(json.dumps(found.data(everything), ensure_ascii=False) + "\n")

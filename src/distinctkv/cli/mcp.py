@@ -57,17 +57,16 @@ def server(folders: tuple[Path, ...]) -> MCPServer:
     from mcp.server.mcpserver.tools import Tool
 
     from ..compression import SourceError
-    from ..logs.diff import LogDiff
+    from ..logs.diff import LogDiff, read_logs
     from ..logs.digest import Digest, ParsedLog
-    from ..logs.parser import LogParser
     from .diff import diff_text
     from .io import valid
 
     @contextmanager
-    def log(path: str, parser: LogParser | None = None) -> Iterator[ParsedLog]:
-        """A log; the agent is told what is wrong with its request."""
+    def logs(*paths: str) -> Iterator[list[ParsedLog]]:
+        """Logs read with one header; the agent is told what is wrong with its request."""
         try:
-            yield ParsedLog([str(find_file(path, folders))], parser=parser)
+            yield read_logs([str(find_file(path, folders)) for path in paths])
         except (LookupError, OSError, SourceError, ValueError) as error:
             raise ToolError(str(error.args[0] if error.args else error)) from error
 
@@ -77,12 +76,12 @@ def server(folders: tuple[Path, ...]) -> MCPServer:
         A value is ``<*>``; ``values`` says what stands there. If not all templates fit into so many
         tokens, frequent ones and rare errors are shown first.
         """
-        with log(path) as found:
+        with logs(path) as [found]:
             return valid(Digest.of(found, values=values).fit(tokens=tokens).text())
 
     def new_since(path: str, line: int, tokens: int = TOKENS) -> str:
         """Give the templates first seen after a line; a digest says how many lines there are."""
-        with log(path) as found:
+        with logs(path) as [found]:
             whole = Digest.of(found)
             new = tuple(row for row in whole.rows if row.first_line > line)
             after = replace(whole, name=f"{path}, new after line {line}", rows=new)
@@ -93,16 +92,15 @@ def server(folders: tuple[Path, ...]) -> MCPServer:
 
         ``everything`` also lists differences that may be chance.
         """
-        parser = LogParser()
-        with log(before, parser) as first, log(after, parser) as second:
-            return valid(diff_text(LogDiff.of(first, second), [before, after], everything))
+        with logs(before, after) as both:
+            return valid(diff_text(LogDiff.of(*both), [before, after], everything))
 
     def lines_of(path: str, id: int, limit: int = LIMIT, after: int = 0) -> str:
         """Give the lines behind an id of a digest, as they are, with their numbers.
 
         At most ``limit`` messages after the line ``after`` are shown.
         """
-        with log(path) as found:
+        with logs(path) as [found]:
             rows = (one for one in found.lines_of(id) if one.number > after)
             shown = [*islice(rows, limit + 1)]
             texts = ["\n".join([f"{one.number}: {one.lines[0]}", *one.lines[1:]]) for one in shown]

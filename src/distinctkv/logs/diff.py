@@ -3,18 +3,96 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from .digest import ParsedLog, severity_of
+from .digest import ParsedLog, Update, severity_of
+from .headers import SAMPLE, Header
+from .job import find_header
+from .parser import LogParser
+from .reader import LineSource
 
 LEVEL = 0.01  # chance of any row between two parts of one log
 BLOCKS = 20  # parts of a log, in its order, by which bursts are measured
+MIN_FIT = 0.9  # of the lines that a log's own header matches must match a common header
 MIN_RATIO = 1.5  # between two rates that are told apart
 EXACT = 2000  # lines up to which the binomial distribution is summed
+
+
+def read_logs(
+    paths: Sequence[str],
+    *,
+    header: Header | None = None,
+    detect_header: bool = True,
+    field: str | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    update: Update = lambda n_bytes: None,
+) -> list[ParsedLog]:
+    """Logs that are compared: one parser reads them, with one header if one fits all.
+
+    Headers detected on each log alone may differ, as where only one has lines of several levels;
+    then no message of one is a message of the other.
+    """
+    parser, logs, n_read = LogParser(), list[ParsedLog](), 0
+    if header is None and detect_header and field is None and len(paths) > 1:
+        header = common_header(paths)
+    for path in paths:
+        log = ParsedLog(
+            [path],
+            parser=parser,
+            header=header,
+            detect_header=detect_header,
+            field=field,
+            stop=stop,
+            update=lambda n_bytes, before=n_read: update(before + n_bytes),  # type: ignore[misc]
+        )
+        logs.append(log)
+        n_read += log.job.source.bytes_read
+    return logs
+
+
+def common_header(paths: Sequence[str]) -> Header | None:
+    """The header with the most fields that fits the first lines of all files; None if none does.
+
+    A header fits a file if it matches almost as many lines as the file's own one.
+    """
+    samples = [_first_lines(path) for path in paths]
+    own = [find_header(lines) for lines in samples]
+    found = [find_header([*chain(*samples)]), *own]
+    fitting = [
+        one
+        for one in found
+        if one is not None
+        and all(
+            _n_matches(one, lines) >= MIN_FIT * _n_matches(other, lines)
+            for other, lines in zip(own, samples, strict=True)
+        )
+    ]
+    return max(fitting, key=lambda one: len(one.fields), default=None)
+
+
+def _first_lines(path: str) -> list[str]:
+    lines = list[str]()
+    for chunk in LineSource([path]):
+        lines += chunk.lines
+        if len(lines) >= SAMPLE:
+            break
+    return lines[:SAMPLE]
+
+
+def _n_matches(header: Header | None, lines: Sequence[str]) -> int:
+    """How many messages the header takes out of their lines."""
+    if header is None:
+        return 0
+    messages, times, _, places = header.read(lines)
+    return sum(
+        time is not None and message != lines[place]
+        for message, time, place in zip(messages, times, places, strict=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -368,8 +368,7 @@ class Job:
         lines, n_known = chunk.lines, chunk.n_known
         if self._detecting and lines:
             first, self._detecting = lines[:SAMPLE], False
-            records = detect_fields(first, self._field) if _may_be_records(first) else None
-            self.header = records or detect_header(first)
+            self.header = find_header(first, self._field)
             self.timed = time_share(first)
             if self._field is not None and f"message={self._field}" not in self._fields:
                 raise SourceError(
@@ -413,6 +412,15 @@ class Job:
         slow = self.source.live and monotonic() - self._saved_at > PAUSE
         if due or (new and slow):
             self.save()
+
+
+def find_header(lines: Sequence[str], field: str | None = None) -> Header | None:
+    """The header that most of these lines have, or how they are read as records; None if neither.
+
+    ``field`` is the name of the field that is the message.
+    """
+    records = detect_fields(lines, field) if _may_be_records(lines) else None
+    return records or detect_header(lines)
 
 
 def _may_be_records(lines: Sequence[str]) -> bool:
