@@ -143,3 +143,28 @@ def test_two_logs_of_records_have_one_message_field(compare):
 
     [row] = compare(records("event"), [*records("event", "msg"), *records("event")]).rows
     assert row.template == "door <*> opened by event"
+
+
+def payments(*exceptions):
+    lines = [
+        [
+            f"2024-05-01 10:00:{n % 60:02} ERROR [main] app.Pay - Payment failed for order {n}",
+            f"{exceptions[n] if n < len(exceptions) else 'java.net.SocketTimeoutException'}: no",
+            "\tat app.Pay.run(Pay.java:7)",
+        ]
+        for n in range(30)
+    ]
+    return [line for one in lines for line in one]
+
+
+def test_a_new_exception_below_a_known_message_is_listed(compare):
+    new = "java.lang.OutOfMemoryError"
+    [row] = compare(payments(), payments("java.net.SocketTimeoutException", new)).listed
+    assert (row.change, row.exception, row.before, row.after) == ("new", new, 0, 1)
+    assert (row.template, row.first_line) == ("Payment failed for order <*>", 5)
+    assert compare(payments(), payments()).listed == ()
+    gone = compare(payments(new), payments())
+    assert (gone.listed, gone.rare("gone")) == ((), 1)
+    # Of a template that is new itself, they are told with it.
+    quiet = [f"2024-05-01 10:00:01 INFO [main] app.Pay - order {n} came" for n in range(30)]
+    assert [row.exception for row in compare(quiet, quiet + payments()).listed] == [""]

@@ -188,3 +188,24 @@ def test_a_row_counts_its_levels_if_it_has_several():
     assert "| error (400), info (600) |" in found.markdown()
     assert found.data()["templates"][0]["levels"] == {"error": 400, "info": 600}
     assert "levels" not in digest(lines[:2]).data()["templates"][0]
+
+
+def test_the_rarest_exception_is_shown():
+    line = "2024-05-01 10:00:00 ERROR Payment failed"
+    names = [name for n, name in enumerate("ABCDE") for _ in range(9 - 2 * n)]
+    found = digest([text for name in names for text in (line, f"{name}Error: no")])
+    [row] = found.rows
+    assert row.exceptions == "AError (9), BError (7), CError (5), EError (1), 5 different"
+    few = digest([text for name in names[:-1] for text in (line, f"{name}Error: no")])
+    assert few.rows[0].exceptions == "AError (9), BError (7), CError (5), DError (3)"
+
+
+def test_a_template_with_a_new_exception_is_new(parsed):
+    line = "2024-05-01 10:00:00 ERROR Payment failed"
+    found = parsed([line, "IOError: no"] * 5 + [line, "MemoryError: no"])
+    assert Digest.of(found, after=12).rows == ()
+    [row] = Digest.of(found, after=10).rows
+    assert (row.template, row.exceptions) == ("Payment failed", "MemoryError (1)")
+    assert [row.exceptions for row in Digest.of(found, after=0).rows] == [
+        "IOError (5), MemoryError (1)"
+    ]

@@ -44,7 +44,8 @@ def command(
     logs, times the number of templates, is at most .01. For rates, lines that come in bursts count
     less, and the share of all lines must change by half. Lines of a template at different levels
     are rows of their own. A template that is new or gone and too rare to tell is counted below the
-    table, and --all lists it; a new error is listed in any case. Values inside a template are not
+    table, and --all lists it; a new error is listed in any case, and so is an exception that is
+    new in the traces below a template. Values inside a template are not
     compared.
 
     \b
@@ -88,7 +89,8 @@ def diff_text(found: LogDiff, names: Sequence[str], everything: bool = False) ->
         level = f"{row.level.upper()} " if row.level else ""
         counts = f"{row.before:,} -> {row.after:,}{ratio}"
         example = row.example if len(row.example) <= CUT else f"{row.example[:CUT]}..."
-        lines.append(f"{row.change} {counts}{doubt}: {level}{row.template or '(empty)'}")
+        named = f" with {row.exception}" if row.exception else ""
+        lines.append(f"{row.change} {counts}{doubt}: {level}{row.template or '(empty)'}{named}")
         where = "A" if row.change == "gone" else "B"
         lines.append(f"    {where} line {row.first_line:,}: {example}")
     if not shown:

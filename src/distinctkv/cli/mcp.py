@@ -80,12 +80,13 @@ def server(folders: tuple[Path, ...]) -> MCPServer:
             return valid(Digest.of(found, values=values).fit(tokens=tokens).text())
 
     def new_since(path: str, line: int, tokens: int = TOKENS) -> str:
-        """Give the templates first seen after a line; a digest says how many lines there are."""
+        """Give the templates first seen after a line, and those that have a new exception there.
+
+        A digest says how many lines there are.
+        """
         with logs(path) as [found]:
-            whole = Digest.of(found)
-            new = tuple(row for row in whole.rows if row.first_line > line)
-            after = replace(whole, name=f"{path}, new after line {line}", rows=new)
-            return valid(after.fit(tokens=tokens).text())
+            new = replace(Digest.of(found, after=line), name=f"{path}, new after line {line}")
+            return valid(new.fit(tokens=tokens).text())
 
     def diff(before: str, after: str, everything: bool = False) -> str:
         """Give the templates that are new, gone, more or less frequent in the second log.

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .digest import ParsedLog, Update, severity_of
-from .headers import SAMPLE, Header
+from .headers import SAMPLE, Header, exception_of
 from .job import find_header
 from .parser import LogParser
 from .reader import LineSource
@@ -97,7 +97,7 @@ def _n_matches(header: Header | None, lines: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """A template at a level in two logs.
+    """A template at a level in two logs, or an exception in its traces that only one log has.
 
     ``change`` is new, gone, more or less. ``ratio`` is that of the shares of lines; None if new.
     ``chance`` bounds the probability that two parts of one log have such a row. ``first_line`` and
@@ -116,12 +116,13 @@ class DiffRow:
     significant: bool
     first_line: int
     example: str
+    exception: str = ""
 
     @property
     def listed(self) -> bool:
-        """Whether chance does not explain it, or it is an error that is new."""
-        new_error = self.change == "new" and severity_of(self.level, self.template) == 2
-        return self.significant or new_error
+        """Whether chance does not explain it, or it is an error or an exception that is new."""
+        error = self.exception or severity_of(self.level, self.template) == 2
+        return self.significant or (self.change == "new" and bool(error))
 
 
 @dataclass(frozen=True)
@@ -139,12 +140,11 @@ class LogDiff:
         logs = _tally(before, with_levels), _tally(after, with_levels)
         sizes = before.n_messages, after.n_messages
         texts = {row.id: row.template for row in before.parser.templates()}
-        kinds = sorted({*logs[0], *logs[1]})
+        kinds = sorted(kind for kind in {*logs[0], *logs[1]} if _comparable(kind, *logs))
         rows = [
-            _row(number, level, texts[number], [log.get((number, level), _Tally()) for log in logs],
-                 sizes, len(kinds))
-            for number, level in kinds
-        ]  # fmt: skip
+            _row(kind, texts[kind.id], [log.get(kind, _Tally()) for log in logs], sizes, len(kinds))
+            for kind in kinds
+        ]
         rows.sort(key=lambda row: (not row.significant, row.chance, -row.before - row.after))
         return cls(*sizes, tuple(rows))
 
@@ -169,33 +169,51 @@ class LogDiff:
         return {"before": self.n_before, "after": self.n_after, "rows": rows, "rare": rare}
 
 
+class _Kind(NamedTuple):
+    """What is counted: a template at a level, or an exception in its traces."""
+
+    id: int
+    level: str
+    exception: str = ""
+
+
 @dataclass(slots=True)
 class _Tally:
-    """The lines of a template at a level in each block of a log, and the first of them."""
+    """The messages of a kind in each block of a log, and the first line."""
 
-    blocks: list[int] = field(default_factory=lambda: [0] * BLOCKS)
     first_line: int = 0
     example: str = ""
+    blocks: list[int] = field(default_factory=lambda: [0] * BLOCKS)
 
     @property
     def count(self) -> int:
         return sum(self.blocks)
 
 
-def _tally(log: ParsedLog, with_levels: bool) -> Mapping[tuple[int, str], _Tally]:
-    found: dict[tuple[int, str], _Tally] = {}
+def _tally(log: ParsedLog, with_levels: bool) -> Mapping[_Kind, _Tally]:
+    found: dict[_Kind, _Tally] = {}
     for index, one in enumerate(log.occurrences()):
-        kind = one.match.id, one.level if with_levels else ""
-        tally = found.get(kind)
-        if tally is None:
-            found[kind] = tally = _Tally(first_line=one.number, example=one.lines[0])
-        tally.blocks[min(index * BLOCKS // log.n_messages, BLOCKS - 1)] += 1
+        kind = _Kind(one.match.id, one.level if with_levels else "")
+        places = {kind: 0}  # the first line of each kind in this message
+        for place, line in enumerate(one.lines[1:], 1):
+            if name := exception_of(line):
+                places.setdefault(kind._replace(exception=name), place)
+        for kind, place in places.items():
+            if kind not in found:
+                found[kind] = _Tally(one.number + place, one.lines[place])
+            found[kind].blocks[min(index * BLOCKS // log.n_messages, BLOCKS - 1)] += 1
     return found
 
 
+def _comparable(kind: _Kind, *logs: Mapping[_Kind, _Tally]) -> bool:
+    """Whether it has a row: an exception has one if it tells more than the row of its template."""
+    template = kind._replace(exception="")
+    known = all(template in log for log in logs)
+    return not kind.exception or (known and not all(kind in log for log in logs))
+
+
 def _row(
-    number: int,
-    level: str,
+    kind: _Kind,
     template: str,
     logs: Sequence[_Tally],
     sizes: tuple[int, int],
@@ -213,8 +231,8 @@ def _row(
     chance = min(1.0, n_rows * binomial_test(before / burst, after / burst, share))
     example = logs[1] if after else logs[0]
     return DiffRow(
-        *(number, change, level, template, before, after, ratio, chance),
-        *(large and chance <= LEVEL, example.first_line, example.example),
+        *(kind.id, change, kind.level, template, before, after, ratio, chance),
+        *(large and chance <= LEVEL, example.first_line, example.example, kind.exception),
     )
 
 

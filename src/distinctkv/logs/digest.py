@@ -16,7 +16,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
 from .headers import LEVELS, Header, exception_of
-from .job import Batch, Job, TemplateRow
+from .job import EVICTED, Batch, Job, TemplateRow
 from .parser import MAX_LENGTH, LogMatch, LogParser
 from .tokenizer import clean
 
@@ -85,6 +85,7 @@ class ParsedLog:
         self.n_messages = 0
         self._levels: dict[int, Counter[str]] = {}
         self._exceptions: dict[int, Counter[str]] = {}
+        self._first_lines: dict[tuple[int, str], int] = {}  # of each exception
         last = -1
         for batch in job:
             ids = job.parse(batch)
@@ -150,25 +151,43 @@ class ParsedLog:
             last = starts.get(place, last)
             if place not in starts and (name := exception_of(line)):
                 self._exceptions.setdefault(last, Counter())[name] += 1
+                self._first_lines.setdefault((last, name), batch.start + place + 1)
 
     def _by_template(self, counts: Mapping[int, Counter[str]]) -> dict[int, Counter[str]]:
         """Counts by the present ids."""
         found: dict[int, Counter[str]] = {}
         for number, counter in counts.items():
-            now = self.parser.resolve(number)
-            found.setdefault(-1 if now is None else now, Counter()).update(counter)
+            found.setdefault(self._present_id(number), Counter()).update(counter)
         return found
 
-    def rows(self) -> list[DigestRow]:
-        """All templates in the order of their first lines."""
+    def _present_id(self, number: int) -> int:
+        now = self.parser.resolve(number)
+        return EVICTED if now is None else now
+
+    def _exceptions_after(self, line: int) -> dict[int, Counter[str]]:
+        """The exceptions of each template that were first seen after a line."""
+        first: dict[tuple[int, str], int] = {}
+        for (number, name), place in self._first_lines.items():
+            key = self._present_id(number), name
+            first[key] = min(place, first.get(key, place))
+        found: dict[int, Counter[str]] = {}
+        for number, counts in self._by_template(self._exceptions).items():
+            new = {name: n for name, n in counts.items() if first[number, name] > line}
+            found |= {number: Counter(new)} if new else {}
+        return found
+
+    def rows(self, after: int = 0) -> list[DigestRow]:
+        """The templates that were first seen after a line, in the order of their first lines.
+
+        A template that has a new exception after this line is one of them, with what is new.
+        """
         templates = self.job.templates()  # settles the ids
-        levels = self._by_template(self._levels)
-        exceptions = self._by_template(self._exceptions)
+        levels, exceptions = self._by_template(self._levels), self._exceptions_after(after)
         rows = []
         for row in templates:
-            named = exceptions.get(row.id, Counter())
-            counts = levels.get(row.id, Counter[str]())
-            rows.append(DigestRow.of(row, counts, _compact(named) if named else ""))
+            if row.first_line > after or row.id in exceptions:
+                counts = levels.get(row.id, Counter[str]())
+                rows.append(DigestRow.of(row, counts, _top(exceptions.get(row.id, Counter()))))
         return sorted(rows, key=lambda row: (row.first_line, row.id))
 
     def values(self) -> dict[int, tuple[str, ...]]:
@@ -288,9 +307,9 @@ class Digest:
     cut: int | None = None
 
     @classmethod
-    def of(cls, log: ParsedLog, *, values: bool = False) -> Digest:
-        """The digest of a log, with all templates."""
-        rows = log.rows()
+    def of(cls, log: ParsedLog, *, values: bool = False, after: int = 0) -> Digest:
+        """The digest of a log, with all templates, or with those that are new after a line."""
+        rows = log.rows(after)
         if values:
             found = log.values()
             rows = [replace(row, values=found.get(row.id, ())) for row in rows]
@@ -509,6 +528,18 @@ def _span(first: str, last: str) -> str:
     while len(others) > 1 and words[0] == others[0]:
         words, others = words[1:], others[1:]
     return f"{first} to {''.join(others)}"
+
+
+def _top(counts: Counter[str]) -> str:
+    """The most frequent exceptions, and the rarest one, which may be the news.
+
+    >>> _top(Counter("aaaaabbbbcccdde"))
+    'a (5), b (4), c (3), e (1), 5 different'
+    """
+    ranked = counts.most_common()
+    shown = [*ranked[:TOP_VALUES], *ranked[TOP_VALUES:][-1:]]
+    texts = [f"{name} ({count:,})" for name, count in shown]
+    return ", ".join(texts + [f"{len(ranked):,} different"] * (len(ranked) > len(shown)))
 
 
 _number = re.compile(r"[+-]?\d{1,15}(?:\.\d+)?")
