@@ -27,12 +27,26 @@ VALUE_CUT, TOP_VALUES = 40, 3  # characters of a value; values of a place that a
 SHOWN_IDS = 20  # in an error
 MAX_VALUES = 1000  # different ones of a place that are counted
 _token = re.compile(r"[A-Za-z]{1,4}|\d{1,2}|[^\sA-Za-z\d]")
-# Without a level in the header a line is an error if it says so.
+# Without a level in the header a line is an error by its words: a failure, what cannot be done, the
+# end of a process, the mark of a failed test. A count or value of zero or null is no failure.
 _alarming = re.compile(
-    r"\b(?:error|fatal|critical|panic|exception|traceback|segfault|abort(?:ed|ing)?|crash(?:ed)?|"
-    r"fail(?:ed|ure|s|ing)?|denied|refused|unreachable|corrupt(?:ed|ion)?|timed?[ -]?out)\b|"
-    r"(?:Error|Exception)\b",
-    re.IGNORECASE,
+    r"""
+    (?<!\bno\ )(?<!\bzero\ )(?<!\bwithout\ )(?<!(?<![\d.,])0\ )\b(?:
+        \w*(?:error|exception)s? | errs? | fatal | critical | panic(?:ked)? | traceback | fault |
+        segfault | core\ dumped | abort(?:ed|ing)? | crash(?:ed|es|ing)? | bad | bug(?=:) |
+        fail(?:ed|ures?|s|ing)? | denied | refused | reject(?:ed|ion) | timed?[ -]?outs? |
+        corrupt(?:ed|ion)? | invalid | illegal | overflow | smashing | lockup | deadlock |
+        (?:oom[ _-]?)?kill(?:ed|er|ing) | out\ of\ memory | not\ (?:found|ok) | could(?:\ not|n't) |
+        can(?:\ ?not|'t) | no\ (?:such|space|route) | un(?:able|available|caught|defined|
+        expected(?:ly)?|handled|reachable|recoverable|resolved)
+    )\b(?!
+        (?:\ (?:rate|count|code|status))?[\s:="'(<]*
+        (?:0(?:[.,]0+)?(?![.,]?\w) | (?:nil|null|none|false)>?(?:[,;)}\]]|$))
+    ) |
+    \bexit\w*[ _](?:(?:with|code|status)\W+)+(?:[1-9]|<\*>) |
+    ^e:\s | [\u2715-\u2718\u274c]
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 Update = Callable[[int], None]
 
@@ -204,8 +218,10 @@ class ParsedLog:
         return {number: tuple(map(_compact, places)) for number, places in found.items()}
 
 
-def severity_of(level: str, template: str) -> int:
+def severity_of(level: str, text: str) -> int:
     """2 for errors, 1 for warnings, 0 for others; by the level, or else by the words.
+
+    In a template a value counts as one that tells of an error.
 
     >>> severity_of("warning", "write failed"), severity_of("", "write failed")
     (1, 2)
@@ -213,7 +229,7 @@ def severity_of(level: str, template: str) -> int:
     if level:
         rank = LEVELS.index(level)
         return 2 if rank >= LEVELS.index("error") else int(level == "warning")
-    return 2 * bool(_alarming.search(template))
+    return 2 * bool(_alarming.search(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +268,7 @@ class DigestRow:
     @property
     def severity(self) -> int:
         """2 for errors, 1 for warnings, 0 for others; by the level, or else by the words."""
-        return severity_of(self.level, self.template)
+        return severity_of(self.level, self.example if self.count == 1 else self.template)
 
     @property
     def level_text(self) -> str:
