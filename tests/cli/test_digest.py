@@ -117,6 +117,9 @@ def test_two_logs_are_compared(path, tmp_path):
     assert [(row["change"], row["after"]) for row in data["rows"]] == [("new", 30)]
     every = json.loads(call("diff", path, other, "--json", "--all").stdout)["rows"]
     assert sum(row["after"] for row in every) == len(LINES) + 30
+    every = call("diff", path, path, "--all").stdout
+    assert every.startswith(f"A {path}: 400 messages\nB {path}: 400 messages\nsame ")
+    assert not any(word in every for word in ("more", "less", "chance"))
     assert call("diff", "-", "-", content=TEXT).exit_code == 2
     assert call("diff", path, tmp_path / "none").exit_code == 2
 

@@ -168,3 +168,13 @@ def test_a_new_exception_below_a_known_message_is_listed(compare):
     # Of a template that is new itself, they are told with it.
     quiet = [f"2024-05-01 10:00:01 INFO [main] app.Pay - order {n} came" for n in range(30)]
     assert [row.exception for row in compare(quiet, quiet + payments()).listed] == [""]
+
+
+def test_equal_counts_are_the_same(compare):
+    doors = [f"2024-05-01 10:00:00 INFO door {n} opened" for n in range(318)]
+    bells = ["2024-05-01 10:00:00 INFO bell rang"]
+    changes = {row.template: row.change for row in compare(doors, [*doors, *bells]).rows}
+    assert changes == {"door <*> opened": "same", "bell rang": "new"}
+    assert [row.change for row in compare(doors, doors).rows] == ["same"]
+    changes = {row.change for row in compare(doors, [*doors, *bells * 900]).significant}
+    assert changes == {"less", "new"}  # at equal counts, in a longer log

@@ -81,11 +81,15 @@ def command(
 
 def diff_text(found: LogDiff, names: Sequence[str], everything: bool = False) -> str:
     """A line of counts for each template, then its first line."""
-    lines = [f"A {names[0]}: {found.n_before:,} lines", f"B {names[1]}: {found.n_after:,} lines"]
+    sizes = (found.n_before, found.n_after)
+    lines = [
+        f"{log} {name}: {n:,} messages" for log, name, n in zip("AB", names, sizes, strict=True)
+    ]
     shown = found.rows if everything else found.listed
     for row in shown:
         ratio = f", {row.ratio:.3g}x" if row.change in ("more", "less") else ""
-        doubt = "" if row.significant else " (few)" if row.listed else " (may be chance)"
+        certain = row.significant or row.change == "same"
+        doubt = "" if certain else " (few)" if row.listed else " (may be chance)"
         level = f"{row.level.upper()} " if row.level else ""
         counts = f"{row.before:,} -> {row.after:,}{ratio}"
         example = row.example if len(row.example) <= CUT else f"{row.example[:CUT]}..."

@@ -99,10 +99,10 @@ def _n_matches(header: Header | None, lines: Sequence[str]) -> int:
 class DiffRow:
     """A template at a level in two logs, or an exception in its traces that only one log has.
 
-    ``change`` is new, gone, more or less. ``ratio`` is that of the shares of lines; None if new.
-    ``chance`` bounds the probability that two parts of one log have such a row. ``first_line`` and
-    ``example`` are from the second log, or from the first one if the template is gone. ``level`` is
-    empty if it is not known in both logs.
+    ``change`` is new, gone, more, less or same. ``ratio`` is that of the shares of messages, None
+    if it is new. ``chance`` bounds the probability that two parts of one log have such a row.
+    ``first_line`` and ``example`` are from the second log, or from the first one if the template is
+    gone. ``level`` is empty if it is not known in both logs.
     """
 
     id: int
@@ -229,10 +229,13 @@ def _row(
         large = not 1 / MIN_RATIO < ratio < MIN_RATIO
     share = sizes[1] / max(1, sum(sizes))
     chance = min(1.0, n_rows * binomial_test(before / burst, after / burst, share))
+    significant = large and chance <= LEVEL
+    if not significant and (before == after or ratio == 1):
+        change = "same"
     example = logs[1] if after else logs[0]
     return DiffRow(
         *(kind.id, change, kind.level, template, before, after, ratio, chance),
-        *(large and chance <= LEVEL, example.first_line, example.example, kind.exception),
+        *(significant, example.first_line, example.example, kind.exception),
     )
 
 
