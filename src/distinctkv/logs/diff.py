@@ -195,7 +195,7 @@ def _tally(log: ParsedLog, with_levels: bool) -> Mapping[_Kind, _Tally]:
     for index, one in enumerate(log.occurrences()):
         kind = _Kind(one.match.id, one.level if with_levels else "")
         places = {kind: 0}  # the first line of each kind in this message
-        for place, line in enumerate(one.lines[1:], 1):
+        for place, line in enumerate(log.texts(one.lines[1:]), 1):
             if name := exception_of(line):
                 places.setdefault(kind._replace(exception=name), place)
         for kind, place in places.items():

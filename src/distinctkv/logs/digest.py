@@ -9,12 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
+from .fields import FieldHeader
 from .headers import LEVELS, Header, exception_of
 from .job import EVICTED, Batch, Job, TemplateRow
 from .parser import MAX_LENGTH, LogMatch, LogParser
@@ -153,6 +155,15 @@ class ParsedLog:
             raise LookupError(f"no template has the id {number}; {known}")
         return (one for one in self.occurrences() if one.match.id == now)
 
+    def texts(self, lines: Sequence[str]) -> Sequence[str]:
+        """Lines that belong to a message, without the records that they are packed in."""
+        header = self.job.header
+        if not lines or not isinstance(header, FieldHeader):
+            return lines
+        outer = copy(header)
+        outer.inner = None
+        return outer.read(lines).messages
+
     @property
     def has_levels(self) -> bool:
         """Whether some line names a level."""
@@ -163,7 +174,10 @@ class ParsedLog:
         starts = dict(zip(batch.places, ids, strict=True))
         for place, line in enumerate(batch.lines):
             last = starts.get(place, last)
-            if place not in starts and (name := exception_of(line)):
+            if place in starts:
+                continue
+            [text] = self.texts([line])
+            if name := exception_of(text):
                 self._exceptions.setdefault(last, Counter())[name] += 1
                 self._first_lines.setdefault((last, name), batch.start + place + 1)
 
