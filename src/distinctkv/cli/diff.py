@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ import click
 
 from .io import (
     Stop,
+    Update,
     file_errors,
     input_paths,
     progress,
@@ -24,6 +25,7 @@ from .parse import header_options, open_header, print_damages
 
 if TYPE_CHECKING:
     from ..logs.diff import LogDiff
+    from ..logs.digest import ParsedLog
 
 CUT = 200  # characters of an example
 
@@ -52,7 +54,7 @@ def command(
     distinctkv diff yesterday.log today.log
     journalctl -b | distinctkv diff last-boot.log -
     """
-    from ..logs.diff import LogDiff, read_logs
+    from ..logs.diff import LogDiff
 
     paths = input_paths([before, after])
     names = ["standard input" if path == "-" else path for path in paths]
@@ -61,14 +63,7 @@ def command(
     with Stop() as stop, standard_output(), file_errors(), ExitStack() as stack:
         sources = [stack.enter_context(read_twice(path)) for path in paths]
         update = stack.enter_context(progress("read", total_size(sources)))
-        logs = read_logs(
-            sources,
-            header=open_header(header, field),
-            detect_header=header == "auto",
-            field=field,
-            stop=stop,
-            update=update,
-        )
+        logs = open_logs(sources, header, field, stop, update)
         found = LogDiff.of(*logs)
         if as_json:
             sys.stdout.write(json.dumps(found.data(everything), ensure_ascii=False) + "\n")
@@ -79,8 +74,30 @@ def command(
     sys.exit(stop.status or int(bool(damages)))
 
 
-def diff_text(found: LogDiff, names: Sequence[str], everything: bool = False) -> str:
-    """A line of counts for each template, then its first line."""
+def open_logs(
+    paths: Sequence[str],
+    header: str,
+    field: str | None,
+    stop: Callable[[], bool] = lambda: False,
+    update: Update = lambda n_bytes: None,
+) -> list[ParsedLog]:
+    """Logs, read with the header that the options describe, or with one that fits all."""
+    from ..logs.diff import read_logs
+
+    return read_logs(
+        paths,
+        header=open_header(header, field),
+        detect_header=header == "auto",
+        field=field,
+        stop=stop,
+        update=update,
+    )
+
+
+def diff_text(
+    found: LogDiff, names: Sequence[str], everything: bool = False, option: str = "--all"
+) -> str:
+    """A line of counts for each template, then its first line; ``option`` lists all of them."""
     sizes = (found.n_before, found.n_after)
     lines = [
         f"{log} {name}: {n:,} messages" for log, name, n in zip("AB", names, sizes, strict=True)
@@ -104,5 +121,5 @@ def diff_text(found: LogDiff, names: Sequence[str], everything: bool = False) ->
         )
     rare = [(found.rare("new"), "B"), (found.rare("gone"), "A")]
     if not everything and (told := [f"{n:,} only in {name}" for n, name in rare if n]):
-        lines.append(f"too rare to tell from chance: {', '.join(told)}; --all lists them")
+        lines.append(f"too rare to tell from chance: {', '.join(told)}; {option} lists them")
     return "\n".join(lines)

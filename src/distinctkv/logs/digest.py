@@ -24,6 +24,7 @@ from .tokenizer import clean
 
 WILDCARD = "<*>"
 FREQUENT = 0.05  # of all lines: such a template says what the log is mostly about
+MAX_LINE = 2000  # characters of a line in a bounded listing
 CUT = 240  # characters of a template or an example, if there is a budget
 VALUE_CUT, TOP_VALUES = 40, 3  # characters of a value; values of a place that are shown
 SHOWN_IDS = 20  # in an error
@@ -163,6 +164,20 @@ class ParsedLog:
         outer = copy(header)
         outer.inner = None
         return outer.read(lines).messages
+
+    def listing(self, number: int, limit: int, after: int, size: int) -> str:
+        """The first messages of a template after a line, with numbers, in so many characters."""
+        texts, last = list[str](), after
+        for one in self.lines_of(number):
+            if one.number <= after:
+                continue
+            lines = [f"{one.number}: {one.lines[0]}", *one.lines[1:]]
+            text = shorten("\n".join(shorten(line, MAX_LINE) for line in lines), size)
+            if len(texts) == limit or (texts and len(text) > size):
+                return "\n".join([*texts, f"more after line {last}"])
+            texts.append(text)
+            size, last = size - len(text) - 1, one.number
+        return "\n".join(texts)
 
     @property
     def has_levels(self) -> bool:
@@ -534,6 +549,16 @@ def _size(text: str) -> tuple[int, int]:
 
 def _cut(text: str, size: int | None) -> str:
     return text if size is None or len(text) <= size else f"{text[: size - 3]}..."
+
+
+def shorten(text: str, size: int) -> str:
+    """The first characters of a text, and how many were left out.
+
+    >>> shorten("door opened", 4), shorten("door", 4)
+    ('door... (7 more characters)', 'door')
+    """
+    rest = len(text) - size
+    return f"{text[:size]}... ({rest:,} more characters)" if rest > 0 else text
 
 
 def _code(text: str) -> str:
