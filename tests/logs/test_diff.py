@@ -178,3 +178,10 @@ def test_equal_counts_are_the_same(compare):
     assert [row.change for row in compare(doors, doors).rows] == ["same"]
     changes = {row.change for row in compare(doors, [*doors, *bells * 900]).significant}
     assert changes == {"less", "new"}  # at equal counts, in a longer log
+
+
+def test_the_second_log_is_read_from_its_start(compare, monkeypatch):
+    monkeypatch.setattr("distinctkv.logs.job.LINES", 10)
+    lines = at_levels(["INFO"])
+    found = compare(lines, lines)
+    assert (found.n_before, found.n_after) == (len(lines), len(lines))

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from .fields import FieldHeader
 from .headers import LEVELS, Header, exception_of
-from .job import EVICTED, Batch, Job, TemplateRow
+from .job import EVICTED, NOTE, Batch, Job, TemplateRow
 from .parser import MAX_LENGTH, LogMatch, LogParser
 from .tokenizer import clean
 
@@ -95,6 +95,7 @@ class ParsedLog:
         update: Update = lambda n_bytes: None,
     ) -> None:
         self.parser = LogParser() if parser is None else parser
+        self.parser.note.pop(NOTE, None)  # how far another log was read
         detect = detect_header and header is None
         self.job = job = Job(
             paths, self.parser, header=header, detect_header=detect, field=field, stop=stop
