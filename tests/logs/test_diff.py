@@ -185,3 +185,9 @@ def test_the_second_log_is_read_from_its_start(compare, monkeypatch):
     lines = at_levels(["INFO"])
     found = compare(lines, lines)
     assert (found.n_before, found.n_after) == (len(lines), len(lines))
+
+
+def test_a_second_log_that_begins_within_a_trace_is_read_to_its_end(compare):
+    lost = "2024-05-01 10:00:59 ERROR [main] app.Key - the key is lost"
+    found = compare(payments(), ["\tat app.Pay.run(Pay.java:7)", *payments(), lost])
+    assert "the key is lost" in [row.template for row in found.listed]

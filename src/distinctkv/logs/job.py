@@ -328,8 +328,8 @@ class Job:
         self.counts, self.times = LineCounts(), SeenTimes()
         # Line numbers are noted from the first batch on in which not every line is a message.
         self._numbers, self._numbered = SeenTimes(), False
-        self._n_lines = self.parser.seen  # in all batches
-        self._begun = self._n_lines > 0  # whether there is a line that others can belong to
+        self._n_lines = 0  # in all batches
+        self._begun = bool(note) and self.parser.seen > 0  # whether a line can belong to another
         self._traced = False  # whether the last line is in a trace of Python
         if not note:
             return [], None
