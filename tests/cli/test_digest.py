@@ -117,6 +117,9 @@ def test_two_logs_are_compared(path, tmp_path):
     assert [(row["change"], row["after"]) for row in data["rows"]] == [("new", 30)]
     every = json.loads(call("diff", path, other, "--json", "--all").stdout)["rows"]
     assert sum(row["after"] for row in every) == len(LINES) + 30
+    every = call("diff", path, path, "--all").stdout
+    assert every.startswith(f"A {path}: 400 messages\nB {path}: 400 messages\nsame ")
+    assert not any(word in every for word in ("more", "less", "chance"))
     assert call("diff", "-", "-", content=TEXT).exit_code == 2
     assert call("diff", path, tmp_path / "none").exit_code == 2
 
@@ -135,6 +138,23 @@ def test_records_of_opentelemetry_are_written_and_read(path, tmp_path):
     assert rows[0] == rows[1]
     assert call("parse", "--otel", "--json", path).exit_code == 2
     assert call("parse", "--otel", "--follow", path).exit_code == 2
+
+
+def test_traces_are_in_the_records(tmp_path):
+    path = tmp_path / "app.log"
+    message = "2024-05-01 10:00:00 ERROR cannot run"
+    lines = [message, "IOError: no", "\tat a.b(C.java:7)"] * 20
+    path.write_text("\n".join(lines))
+    packed = tmp_path / "docker.jsonl"
+    packed.write_text("\n".join(json.dumps({"log": f"{line}\n", "time": ""}) for line in lines))
+    for one in (path, packed):
+        found = call("parse", "--otel", one).stdout.splitlines()
+        [record] = json.loads(found[0])["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+        values = {row["key"]: row["value"]["stringValue"] for row in record["attributes"]}
+        assert values["exception.stacktrace"] == "IOError: no\n\tat a.b(C.java:7)"
+        assert values["exception.type"] == "IOError"
+        assert len(found) == 20
+        assert "with IOError (20)" in call("digest", one).stdout
 
 
 def test_lines_end_in_any_way(tmp_path):

@@ -1,12 +1,11 @@
 """Two logs compared: what differs is told, and chance is not."""
 
+import json
 import random
 
 import pytest
 
-from distinctkv.logs import LogParser
-from distinctkv.logs.diff import LogDiff, binomial_test, burstiness
-from distinctkv.logs.digest import ParsedLog
+from distinctkv.logs.diff import LogDiff, binomial_test, burstiness, read_logs
 from tests.logs.test_digest import log
 
 
@@ -15,12 +14,10 @@ def compare(tmp_path):
     """The difference of two logs."""
 
     def found(*logs):
-        parser, parsed = LogParser(), []
-        for number, lines in enumerate(logs):
-            path = tmp_path / f"{number}.log"
+        paths = [tmp_path / f"{number}.log" for number in range(2)]
+        for path, lines in zip(paths, logs, strict=True):
             path.write_text("".join(f"{line}\n" for line in lines))
-            parsed.append(ParsedLog([str(path)], parser=parser))
-        return LogDiff.of(*parsed)
+        return LogDiff.of(*read_logs([*map(str, paths)]))
 
     return found
 
@@ -120,3 +117,77 @@ def test_requests_that_fail_are_at_another_level(compare):
     rows = compare(requests(200), requests(200, 500, 500, 404, 500)).significant
     changes = {(row.level, row.change) for row in rows}
     assert changes == {("error", "new"), ("warning", "new"), ("info", "less")}
+
+
+def test_two_logs_are_read_with_one_header(compare):
+    served = [f"info: request {n} served" for n in range(300)]
+    full = [f"error: disk {n} is full" for n in range(3)]
+    [row] = compare(served, [*served, *full]).listed
+    assert (row.change, row.level, row.template) == ("new", "error", "disk <*> is full")
+    assert compare([*served, *full], served).rare("gone") == 1
+
+
+def test_a_header_that_only_one_log_has_does_not_change_the_other(compare):
+    plain = [f"door {n} opened" for n in range(200)]
+    headed = [f"2024-05-01 10:00:{n % 60:02} INFO {text}" for n, text in enumerate(plain)]
+    assert compare(plain, headed).significant == ()
+    records = [json.dumps({"msg": text, "n": 7}) for text in plain]
+    assert compare(records, plain).significant == ()
+
+
+def test_two_logs_of_records_have_one_message_field(compare):
+    def records(*names):
+        return [
+            json.dumps({name: f"door {n} opened by {name}" for name in names}) for n in range(200)
+        ]
+
+    [row] = compare(records("event"), [*records("event", "msg"), *records("event")]).rows
+    assert row.template == "door <*> opened by event"
+
+
+def payments(*exceptions):
+    lines = [
+        [
+            f"2024-05-01 10:00:{n % 60:02} ERROR [main] app.Pay - Payment failed for order {n}",
+            f"{exceptions[n] if n < len(exceptions) else 'java.net.SocketTimeoutException'}: no",
+            "\tat app.Pay.run(Pay.java:7)",
+        ]
+        for n in range(30)
+    ]
+    return [line for one in lines for line in one]
+
+
+def test_a_new_exception_below_a_known_message_is_listed(compare):
+    new = "java.lang.OutOfMemoryError"
+    [row] = compare(payments(), payments("java.net.SocketTimeoutException", new)).listed
+    assert (row.change, row.exception, row.before, row.after) == ("new", new, 0, 1)
+    assert (row.template, row.first_line) == ("Payment failed for order <*>", 5)
+    assert compare(payments(), payments()).listed == ()
+    gone = compare(payments(new), payments())
+    assert (gone.listed, gone.rare("gone")) == ((), 1)
+    # Of a template that is new itself, they are told with it.
+    quiet = [f"2024-05-01 10:00:01 INFO [main] app.Pay - order {n} came" for n in range(30)]
+    assert [row.exception for row in compare(quiet, quiet + payments()).listed] == [""]
+
+
+def test_equal_counts_are_the_same(compare):
+    doors = [f"2024-05-01 10:00:00 INFO door {n} opened" for n in range(318)]
+    bells = ["2024-05-01 10:00:00 INFO bell rang"]
+    changes = {row.template: row.change for row in compare(doors, [*doors, *bells]).rows}
+    assert changes == {"door <*> opened": "same", "bell rang": "new"}
+    assert [row.change for row in compare(doors, doors).rows] == ["same"]
+    changes = {row.change for row in compare(doors, [*doors, *bells * 900]).significant}
+    assert changes == {"less", "new"}  # at equal counts, in a longer log
+
+
+def test_the_second_log_is_read_from_its_start(compare, monkeypatch):
+    monkeypatch.setattr("distinctkv.logs.job.LINES", 10)
+    lines = at_levels(["INFO"])
+    found = compare(lines, lines)
+    assert (found.n_before, found.n_after) == (len(lines), len(lines))
+
+
+def test_a_second_log_that_begins_within_a_trace_is_read_to_its_end(compare):
+    lost = "2024-05-01 10:00:59 ERROR [main] app.Key - the key is lost"
+    found = compare(payments(), ["\tat app.Pay.run(Pay.java:7)", *payments(), lost])
+    assert "the key is lost" in [row.template for row in found.listed]

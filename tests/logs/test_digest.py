@@ -176,7 +176,8 @@ def test_an_empty_log_has_a_digest():
     [("error", 2), ("critical", 2), ("warning", 1), ("info", 0), ("", 2)],
 )
 def test_a_level_decides_before_words(row, severity):
-    assert DigestRow(0, "write failed", 1, 1, 1, "", "", row, "").severity == severity
+    text = "write failed"
+    assert DigestRow(0, text, 1, 1, 1, "", "", row, text).severity == severity
 
 
 def test_a_row_counts_its_levels_if_it_has_several():
@@ -188,3 +189,82 @@ def test_a_row_counts_its_levels_if_it_has_several():
     assert "| error (400), info (600) |" in found.markdown()
     assert found.data()["templates"][0]["levels"] == {"error": 400, "info": 600}
     assert "levels" not in digest(lines[:2]).data()["templates"][0]
+
+
+def test_the_rarest_exception_is_shown():
+    line = "2024-05-01 10:00:00 ERROR Payment failed"
+    names = [name for n, name in enumerate("ABCDE") for _ in range(9 - 2 * n)]
+    found = digest([text for name in names for text in (line, f"{name}Error: no")])
+    [row] = found.rows
+    assert row.exceptions == "AError (9), BError (7), CError (5), EError (1), 5 different"
+    few = digest([text for name in names[:-1] for text in (line, f"{name}Error: no")])
+    assert few.rows[0].exceptions == "AError (9), BError (7), CError (5), DError (3)"
+
+
+def test_a_template_with_a_new_exception_is_new(parsed):
+    line = "2024-05-01 10:00:00 ERROR Payment failed"
+    found = parsed([line, "IOError: no"] * 5 + [line, "MemoryError: no"])
+    assert Digest.of(found, after=12).rows == ()
+    [row] = Digest.of(found, after=10).rows
+    assert (row.template, row.exceptions) == ("Payment failed", "MemoryError (1)")
+    assert [row.exceptions for row in Digest.of(found, after=0).rows] == [
+        "IOError (5), MemoryError (1)"
+    ]
+
+
+FATAL = """\
+thread 'main' panicked at src/main.rs:42:10:
+Segmentation fault (core dumped)
+npm ERR! code ELIFECYCLE
+E: Unable to locate package foo
+bash: line 3: terraform: command not found
+main.o: undefined reference to `run'
+Killed
+rsync: connection unexpectedly closed
+[ERR] replica lost
+Command exited with code 137
+make: exit status: 2
+  \u2715 adds tax (5 ms)
+  \u2717 adds tax
+not ok 3 - adds tax
+Warning OOMKilling pod/app-7
+502 Bad Gateway
+BUG: soft lockup - CPU#3 stuck for 22s!
+Unhandled promise rejection
+*** stack smashing detected ***: terminated
+error rate 0.5
+10 errors
+1,000 errors
+error: no such file
+TypeError: x is not a function"""
+HARMLESS = """\
+0 errors
+no error
+compiled without errors
+error rate 0
+error rate: 0.00%
+errors: 0, warnings: 3
+error_count=0
+5 passed; 0 failed; 1 ignored
+ok=3 changed=1 unreachable=0 failed=0
+process exited with code 0
+err=<nil>
+a skilled worker
+ok 3 - adds tax
+\u2713 adds tax (5 ms)"""
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [*((line, 2) for line in FATAL.split("\n")), *((line, 0) for line in HARMLESS.split("\n"))],
+)
+def test_errors_without_a_level_are_known_by_their_words(line, severity):
+    assert digest([line]).rows[0].severity == severity
+    lines = [text[20:].split(" ", 1)[1] for text in log(4, 2000, 200)]
+    if severity:
+        assert line.strip() in digest([*lines, line], lines=4).text()
+
+
+def test_a_count_of_errors_in_several_lines_may_be_more_than_zero():
+    [row] = digest([f"{n} errors" for n in range(5)]).rows
+    assert row.severity == 2

@@ -6,6 +6,7 @@ import pytest
 
 from distinctkv.logs import digest
 from distinctkv.logs.fields import detect_fields, read_json, read_logfmt, restore_header
+from distinctkv.logs.headers import TRACEBACK
 from distinctkv.logs.otlp import read_otlp, write_otlp
 
 EVENTS = (
@@ -196,3 +197,41 @@ def test_what_is_written_has_the_names_of_opentelemetry():
     assert record["timeUnixNano"] == "1714557600000000000"
     assert [one.body for one in read_otlp(text)] == ["port=7 to 8"]
     assert "timeUnixNano" not in write_otlp("a", "May 1 10:00:00", "", "a", ())
+
+
+JAVA = ["a.Outer: no", "\tat a.B.run(B.java:7)", "Caused by: a.Inner: why", "\t... 3 more"]
+PYTHON = [TRACEBACK, '  File "a.py", line 7', "KeyError: 7", "", TRACEBACK, "a.Failed: no"]
+
+
+@pytest.mark.parametrize(
+    ("trace", "found"),
+    [
+        (JAVA, {"type": "a.Outer", "message": "no"}),
+        (PYTHON, {"type": "a.Failed", "message": "no"}),
+        (["\tat a.B.run(B.java:7)"], {}),
+        (["java.lang.StackOverflowError"], {"type": "java.lang.StackOverflowError"}),
+    ],
+)
+def test_a_trace_is_written_as_an_exception(trace, found):
+    text = write_otlp("cannot run", None, "error", "cannot run", (), trace)
+    [record] = json.loads(text)["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    values = {one["key"]: one["value"]["stringValue"] for one in record["attributes"]}
+    named = {f"exception.{name}": value for name, value in found.items()}
+    assert (
+        values
+        == {
+            "log.record.template": "cannot run",
+            "exception.stacktrace": "\n".join(trace),
+        }
+        | named
+    )
+    assert record["body"] == {"stringValue": "cannot run"}
+
+
+def test_other_lines_of_a_message_are_in_its_body():
+    text = write_otlp("query", None, "", "query", (), ["  SELECT 7", "  FROM doors"])
+    assert [one.body for one in read_otlp(text)] == ["query\n  SELECT 7\n  FROM doors"]
+    assert "exception" not in text
+    assert write_otlp("query", None, "", "query", (), [""]) == write_otlp(
+        "query", None, "", "query", ()
+    )

@@ -22,7 +22,6 @@ from .parse import header_options, open_header, print_damages
 
 if TYPE_CHECKING:
     from ..logs.digest import ParsedLog
-    from ..logs.parser import LogParser
 
 
 @click.command("digest", short_help="A long log or output in few lines.")
@@ -82,14 +81,12 @@ def parsed_log(
     field: str | None,
     stop: Stop,
     update: Update,
-    parser: LogParser | None = None,
 ) -> ParsedLog:
     """A file, read once with the header that the options describe."""
     from ..logs.digest import ParsedLog
 
     return ParsedLog(
         [path],
-        parser=parser,
         header=open_header(header, field),
         detect_header=header == "auto",
         field=field,

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import click
 
 STATE = click.Path(dir_okay=False, writable=True, path_type=Path)
+FILES = 20  # that are named if one is missing
 Update = Callable[..., None]
 
 
@@ -30,6 +32,28 @@ def input_paths(paths: Sequence[str]) -> list[str]:
         if path != "-" and not os.access(path, os.R_OK):
             raise click.ClickException(f"no permission to read {path}")
     return [*paths] or ["-"]
+
+
+def find_file(path: str, folders: tuple[Path, ...]) -> Path:
+    """The file of this name in one of the folders; ValueError if it is outside, or is none."""
+    roots = [folder.resolve() for folder in folders]
+    names, found = ", ".join(map(str, roots)), [(root / path).resolve() for root in roots]
+    inside = [one for one in found if any(one.is_relative_to(root) for root in roots)]
+    if not inside:
+        raise ValueError(f"{path} is outside {names}")
+    if not (files := [one for one in inside if one.is_file()]):
+        raise ValueError(f"there is no file {path} in {names}; {_files_below(roots)}")
+    return files[0]
+
+
+def _files_below(roots: list[Path]) -> str:
+    pairs = ((root, one) for root in roots for one in root.rglob("*") if one.is_file())
+    inside = (
+        f"{one.relative_to(root)}" for root, one in pairs if one.resolve().is_relative_to(root)
+    )
+    found = [*islice(inside, FILES + 1)]
+    more = ", ..." if len(found) > FILES else ""
+    return f"files are {', '.join(sorted(found[:FILES]))}{more}" if found else "there is none"
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 TOKENS, LIMIT = 2000, 50  # of an answer; messages of a template: unless the agent says more
+SIZE = 20_000  # characters of other answers
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -38,18 +38,6 @@ def command(folders: tuple[Path, ...]) -> None:
     made.run()
 
 
-def find_file(path: str, folders: tuple[Path, ...]) -> Path:
-    """The file of this name in one of the folders; ValueError if it is outside, or is none."""
-    roots = [folder.resolve() for folder in folders]
-    names, found = ", ".join(map(str, roots)), [(root / path).resolve() for root in roots]
-    inside = [one for one in found if any(one.is_relative_to(root) for root in roots)]
-    if not inside:
-        raise ValueError(f"{path} is outside {names}")
-    if not (files := [one for one in inside if one.is_file()]):
-        raise ValueError(f"there is no file {path} in {names}")
-    return files[0]
-
-
 def server(folders: tuple[Path, ...]) -> MCPServer:
     """A server with the four tools; an argument that a tool does not have is an error."""
     from mcp.server import MCPServer
@@ -58,57 +46,68 @@ def server(folders: tuple[Path, ...]) -> MCPServer:
 
     from ..compression import SourceError
     from ..logs.diff import LogDiff
-    from ..logs.digest import Digest, ParsedLog
-    from ..logs.parser import LogParser
-    from .diff import diff_text
-    from .io import valid
+    from ..logs.digest import Digest, ParsedLog, shorten
+    from .diff import diff_text, open_logs
+    from .io import find_file, valid
 
     @contextmanager
-    def log(path: str, parser: LogParser | None = None) -> Iterator[ParsedLog]:
-        """A log; the agent is told what is wrong with its request."""
+    def logs(paths: list[str], header: str, field: str) -> Iterator[list[ParsedLog]]:
+        """Logs read with one header; the agent is told what is wrong with its request."""
         try:
-            yield ParsedLog([str(find_file(path, folders))], parser=parser)
-        except (LookupError, OSError, SourceError, ValueError) as error:
+            files = [str(find_file(path, folders)) for path in paths]
+            yield open_logs(files, header, field or None)
+        except (LookupError, OSError, SourceError, ValueError, click.ClickException) as error:
             raise ToolError(str(error.args[0] if error.args else error)) from error
 
-    def digest(path: str, tokens: int = TOKENS, values: bool = False) -> str:
+    def digest(
+        path: str, tokens: int = TOKENS, values: bool = False, header: str = "auto", field: str = ""
+    ) -> str:
         """Give a log or a long output in few lines: each template with count, id and an example.
 
         A value is ``<*>``; ``values`` says what stands there. If not all templates fit into so many
-        tokens, frequent ones and rare errors are shown first.
+        tokens, frequent ones and rare errors are shown first. In all tools ``header`` may be a
+        regular expression of what stands before a message, or none; ``field`` names the message in
+        JSON lines or logfmt.
         """
-        with log(path) as found:
+        with logs([path], header, field) as [found]:
             return valid(Digest.of(found, values=values).fit(tokens=tokens).text())
 
-    def new_since(path: str, line: int, tokens: int = TOKENS) -> str:
-        """Give the templates first seen after a line; a digest says how many lines there are."""
-        with log(path) as found:
-            whole = Digest.of(found)
-            new = tuple(row for row in whole.rows if row.first_line > line)
-            after = replace(whole, name=f"{path}, new after line {line}", rows=new)
-            return valid(after.fit(tokens=tokens).text())
+    def new_since(
+        path: str, line: int, tokens: int = TOKENS, header: str = "auto", field: str = ""
+    ) -> str:
+        """Give the templates first seen after a line, and those with a new exception there.
 
-    def diff(before: str, after: str, everything: bool = False) -> str:
+        A digest says how many lines there are.
+        """
+        with logs([path], header, field) as [found]:
+            new = replace(Digest.of(found, after=line), name=f"{path}, new after line {line}")
+            return valid(new.fit(tokens=tokens).text())
+
+    def diff(
+        before: str, after: str, everything: bool = False, header: str = "auto", field: str = ""
+    ) -> str:
         """Give the templates that are new, gone, more or less frequent in the second log.
 
         ``everything`` also lists differences that may be chance.
         """
-        parser = LogParser()
-        with log(before, parser) as first, log(after, parser) as second:
-            return valid(diff_text(LogDiff.of(first, second), [before, after], everything))
+        with logs([before, after], header, field) as both:
+            found, names = LogDiff.of(*both), [before, after]
+            return shorten(valid(diff_text(found, names, everything, "everything=true")), SIZE)
 
-    def lines_of(path: str, id: int, limit: int = LIMIT, after: int = 0) -> str:
+    def lines_of(
+        path: str,
+        id: int,
+        limit: int = LIMIT,
+        after: int = 0,
+        header: str = "auto",
+        field: str = "",
+    ) -> str:
         """Give the lines behind an id of a digest, as they are, with their numbers.
 
-        At most ``limit`` messages after the line ``after`` are shown.
+        At most ``limit`` messages after the line ``after`` are shown; long lines are cut.
         """
-        with log(path) as found:
-            rows = (one for one in found.lines_of(id) if one.number > after)
-            shown = [*islice(rows, limit + 1)]
-            texts = ["\n".join([f"{one.number}: {one.lines[0]}", *one.lines[1:]]) for one in shown]
-            if len(shown) > limit > 0:
-                texts[limit:] = [f"more after line {shown[limit - 1].number}"]
-            return valid("\n".join(texts))
+        with logs([path], header, field) as [found]:
+            return valid(found.listing(id, limit, after, SIZE))
 
     tools = [Tool.from_function(one) for one in (digest, new_since, diff, lines_of)]
     for tool in tools:

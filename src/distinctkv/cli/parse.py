@@ -416,7 +416,8 @@ def _write_otlp(paths: Sequence[str], header: str, field: str | None) -> int:
         )
         for one in log.occurrences():
             template, values = one.match.template, one.match.parameters
-            record = write_otlp(one.message, one.time, one.level, template, values)
+            more = log.texts(one.lines[1:])
+            record = write_otlp(one.message, one.time, one.level, template, values, more)
             sys.stdout.write(f"{valid(record)}\n")
         print_damages(log.job.source.damages)
     return stop.status or int(bool(log.job.source.damages))

@@ -3,28 +3,106 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .digest import ParsedLog, severity_of
+from .digest import ParsedLog, Update, severity_of
+from .headers import SAMPLE, Header, exception_of
+from .job import find_header
+from .parser import LogParser
+from .reader import LineSource
 
 LEVEL = 0.01  # chance of any row between two parts of one log
 BLOCKS = 20  # parts of a log, in its order, by which bursts are measured
+MIN_FIT = 0.9  # of the lines that a log's own header matches must match a common header
 MIN_RATIO = 1.5  # between two rates that are told apart
 EXACT = 2000  # lines up to which the binomial distribution is summed
 
 
+def read_logs(
+    paths: Sequence[str],
+    *,
+    header: Header | None = None,
+    detect_header: bool = True,
+    field: str | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    update: Update = lambda n_bytes: None,
+) -> list[ParsedLog]:
+    """Logs that are compared: one parser reads them, with one header if one fits all.
+
+    Headers detected on each log alone may differ, as where only one has lines of several levels;
+    then no message of one is a message of the other.
+    """
+    parser, logs, n_read = LogParser(), list[ParsedLog](), 0
+    if header is None and detect_header and field is None and len(paths) > 1:
+        header = common_header(paths)
+    for path in paths:
+        log = ParsedLog(
+            [path],
+            parser=parser,
+            header=header,
+            detect_header=detect_header,
+            field=field,
+            stop=stop,
+            update=lambda n_bytes, before=n_read: update(before + n_bytes),  # type: ignore[misc]
+        )
+        logs.append(log)
+        n_read += log.job.source.bytes_read
+    return logs
+
+
+def common_header(paths: Sequence[str]) -> Header | None:
+    """The header with the most fields that fits the first lines of all files; None if none does.
+
+    A header fits a file if it matches almost as many lines as the file's own one.
+    """
+    samples = [_first_lines(path) for path in paths]
+    own = [find_header(lines) for lines in samples]
+    found = [find_header([*chain(*samples)]), *own]
+    fitting = [
+        one
+        for one in found
+        if one is not None
+        and all(
+            _n_matches(one, lines) >= MIN_FIT * _n_matches(other, lines)
+            for other, lines in zip(own, samples, strict=True)
+        )
+    ]
+    return max(fitting, key=lambda one: len(one.fields), default=None)
+
+
+def _first_lines(path: str) -> list[str]:
+    lines = list[str]()
+    for chunk in LineSource([path]):
+        lines += chunk.lines
+        if len(lines) >= SAMPLE:
+            break
+    return lines[:SAMPLE]
+
+
+def _n_matches(header: Header | None, lines: Sequence[str]) -> int:
+    """How many messages the header takes out of their lines."""
+    if header is None:
+        return 0
+    messages, times, _, places = header.read(lines)
+    return sum(
+        time is not None and message != lines[place]
+        for message, time, place in zip(messages, times, places, strict=True)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class DiffRow:
-    """A template at a level in two logs.
+    """A template at a level in two logs, or an exception in its traces that only one log has.
 
-    ``change`` is new, gone, more or less. ``ratio`` is that of the shares of lines; None if new.
-    ``chance`` bounds the probability that two parts of one log have such a row. ``first_line`` and
-    ``example`` are from the second log, or from the first one if the template is gone. ``level`` is
-    empty if it is not known in both logs.
+    ``change`` is new, gone, more, less or same. ``ratio`` is that of the shares of messages, None
+    if it is new. ``chance`` bounds the probability that two parts of one log have such a row.
+    ``first_line`` and ``example`` are from the second log, or from the first one if the template is
+    gone. ``level`` is empty if it is not known in both logs.
     """
 
     id: int
@@ -38,12 +116,13 @@ class DiffRow:
     significant: bool
     first_line: int
     example: str
+    exception: str = ""
 
     @property
     def listed(self) -> bool:
-        """Whether chance does not explain it, or it is an error that is new."""
-        new_error = self.change == "new" and severity_of(self.level, self.template) == 2
-        return self.significant or new_error
+        """Whether chance does not explain it, or it is an error or an exception that is new."""
+        error = self.exception or severity_of(self.level, self.template) == 2
+        return self.significant or (self.change == "new" and bool(error))
 
 
 @dataclass(frozen=True)
@@ -61,12 +140,11 @@ class LogDiff:
         logs = _tally(before, with_levels), _tally(after, with_levels)
         sizes = before.n_messages, after.n_messages
         texts = {row.id: row.template for row in before.parser.templates()}
-        kinds = sorted({*logs[0], *logs[1]})
+        kinds = sorted(kind for kind in {*logs[0], *logs[1]} if _comparable(kind, *logs))
         rows = [
-            _row(number, level, texts[number], [log.get((number, level), _Tally()) for log in logs],
-                 sizes, len(kinds))
-            for number, level in kinds
-        ]  # fmt: skip
+            _row(kind, texts[kind.id], [log.get(kind, _Tally()) for log in logs], sizes, len(kinds))
+            for kind in kinds
+        ]
         rows.sort(key=lambda row: (not row.significant, row.chance, -row.before - row.after))
         return cls(*sizes, tuple(rows))
 
@@ -91,33 +169,51 @@ class LogDiff:
         return {"before": self.n_before, "after": self.n_after, "rows": rows, "rare": rare}
 
 
+class _Kind(NamedTuple):
+    """What is counted: a template at a level, or an exception in its traces."""
+
+    id: int
+    level: str
+    exception: str = ""
+
+
 @dataclass(slots=True)
 class _Tally:
-    """The lines of a template at a level in each block of a log, and the first of them."""
+    """The messages of a kind in each block of a log, and the first line."""
 
-    blocks: list[int] = field(default_factory=lambda: [0] * BLOCKS)
     first_line: int = 0
     example: str = ""
+    blocks: list[int] = field(default_factory=lambda: [0] * BLOCKS)
 
     @property
     def count(self) -> int:
         return sum(self.blocks)
 
 
-def _tally(log: ParsedLog, with_levels: bool) -> Mapping[tuple[int, str], _Tally]:
-    found: dict[tuple[int, str], _Tally] = {}
+def _tally(log: ParsedLog, with_levels: bool) -> Mapping[_Kind, _Tally]:
+    found: dict[_Kind, _Tally] = {}
     for index, one in enumerate(log.occurrences()):
-        kind = one.match.id, one.level if with_levels else ""
-        tally = found.get(kind)
-        if tally is None:
-            found[kind] = tally = _Tally(first_line=one.number, example=one.lines[0])
-        tally.blocks[min(index * BLOCKS // log.n_messages, BLOCKS - 1)] += 1
+        kind = _Kind(one.match.id, one.level if with_levels else "")
+        places = {kind: 0}  # the first line of each kind in this message
+        for place, line in enumerate(log.texts(one.lines[1:]), 1):
+            if name := exception_of(line):
+                places.setdefault(kind._replace(exception=name), place)
+        for kind, place in places.items():
+            if kind not in found:
+                found[kind] = _Tally(one.number + place, one.lines[place])
+            found[kind].blocks[min(index * BLOCKS // log.n_messages, BLOCKS - 1)] += 1
     return found
 
 
+def _comparable(kind: _Kind, *logs: Mapping[_Kind, _Tally]) -> bool:
+    """Whether it has a row: an exception has one if it tells more than the row of its template."""
+    template = kind._replace(exception="")
+    known = all(template in log for log in logs)
+    return not kind.exception or (known and not all(kind in log for log in logs))
+
+
 def _row(
-    number: int,
-    level: str,
+    kind: _Kind,
     template: str,
     logs: Sequence[_Tally],
     sizes: tuple[int, int],
@@ -133,10 +229,13 @@ def _row(
         large = not 1 / MIN_RATIO < ratio < MIN_RATIO
     share = sizes[1] / max(1, sum(sizes))
     chance = min(1.0, n_rows * binomial_test(before / burst, after / burst, share))
+    significant = large and chance <= LEVEL
+    if not significant and (before == after or ratio == 1):
+        change = "same"
     example = logs[1] if after else logs[0]
     return DiffRow(
-        *(number, change, level, template, before, after, ratio, chance),
-        *(large and chance <= LEVEL, example.first_line, example.example),
+        *(kind.id, change, kind.level, template, before, after, ratio, chance),
+        *(significant, example.first_line, example.example, kind.exception),
     )
 
 

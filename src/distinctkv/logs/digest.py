@@ -9,30 +9,47 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
+from .fields import FieldHeader
 from .headers import LEVELS, Header, exception_of
-from .job import Batch, Job, TemplateRow
+from .job import EVICTED, NOTE, Batch, Job, TemplateRow
 from .parser import MAX_LENGTH, LogMatch, LogParser
 from .tokenizer import clean
 
 WILDCARD = "<*>"
 FREQUENT = 0.05  # of all lines: such a template says what the log is mostly about
+MAX_LINE = 2000  # characters of a line in a bounded listing
 CUT = 240  # characters of a template or an example, if there is a budget
 VALUE_CUT, TOP_VALUES = 40, 3  # characters of a value; values of a place that are shown
 SHOWN_IDS = 20  # in an error
 MAX_VALUES = 1000  # different ones of a place that are counted
 _token = re.compile(r"[A-Za-z]{1,4}|\d{1,2}|[^\sA-Za-z\d]")
-# Without a level in the header a line is an error if it says so.
+# Without a level in the header a line is an error by its words: a failure, what cannot be done, the
+# end of a process, the mark of a failed test. A count or value of zero or null is no failure.
 _alarming = re.compile(
-    r"\b(?:error|fatal|critical|panic|exception|traceback|segfault|abort(?:ed|ing)?|crash(?:ed)?|"
-    r"fail(?:ed|ure|s|ing)?|denied|refused|unreachable|corrupt(?:ed|ion)?|timed?[ -]?out)\b|"
-    r"(?:Error|Exception)\b",
-    re.IGNORECASE,
+    r"""
+    (?<!\bno\ )(?<!\bzero\ )(?<!\bwithout\ )(?<!(?<![\d.,])0\ )\b(?:
+        \w*(?:error|exception)s? | errs? | fatal | critical | panic(?:ked)? | traceback | fault |
+        segfault | core\ dumped | abort(?:ed|ing)? | crash(?:ed|es|ing)? | bad | bug(?=:) |
+        fail(?:ed|ures?|s|ing)? | denied | refused | reject(?:ed|ion) | timed?[ -]?outs? |
+        corrupt(?:ed|ion)? | invalid | illegal | overflow | smashing | lockup | deadlock |
+        (?:oom[ _-]?)?kill(?:ed|er|ing) | out\ of\ memory | not\ (?:found|ok) | could(?:\ not|n't) |
+        can(?:\ ?not|'t) | no\ (?:such|space|route) | un(?:able|available|caught|defined|
+        expected(?:ly)?|handled|reachable|recoverable|resolved)
+    )\b(?!
+        (?:\ (?:rate|count|code|status))?[\s:="'(<]*
+        (?:0(?:[.,]0+)?(?![.,]?\w) | (?:nil|null|none|false)>?(?:[,;)}\]]|$))
+    ) |
+    \bexit\w*[ _](?:(?:with|code|status)\W+)+(?:[1-9]|<\*>) |
+    ^e:\s | [\u2715-\u2718\u274c]
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
 Update = Callable[[int], None]
 
@@ -78,6 +95,7 @@ class ParsedLog:
         update: Update = lambda n_bytes: None,
     ) -> None:
         self.parser = LogParser() if parser is None else parser
+        self.parser.note.pop(NOTE, None)  # how far another log was read
         detect = detect_header and header is None
         self.job = job = Job(
             paths, self.parser, header=header, detect_header=detect, field=field, stop=stop
@@ -85,6 +103,7 @@ class ParsedLog:
         self.n_messages = 0
         self._levels: dict[int, Counter[str]] = {}
         self._exceptions: dict[int, Counter[str]] = {}
+        self._first_lines: dict[tuple[int, str], int] = {}  # of each exception
         last = -1
         for batch in job:
             ids = job.parse(batch)
@@ -138,6 +157,29 @@ class ParsedLog:
             raise LookupError(f"no template has the id {number}; {known}")
         return (one for one in self.occurrences() if one.match.id == now)
 
+    def texts(self, lines: Sequence[str]) -> Sequence[str]:
+        """Lines that belong to a message, without the records that they are packed in."""
+        header = self.job.header
+        if not lines or not isinstance(header, FieldHeader):
+            return lines
+        outer = copy(header)
+        outer.inner = None
+        return outer.read(lines).messages
+
+    def listing(self, number: int, limit: int, after: int, size: int) -> str:
+        """The first messages of a template after a line, with numbers, in so many characters."""
+        texts, last = list[str](), after
+        for one in self.lines_of(number):
+            if one.number <= after:
+                continue
+            lines = [f"{one.number}: {one.lines[0]}", *one.lines[1:]]
+            text = shorten("\n".join(shorten(line, MAX_LINE) for line in lines), size)
+            if len(texts) == limit or (texts and len(text) > size):
+                return "\n".join([*texts, f"more after line {last}"])
+            texts.append(text)
+            size, last = size - len(text) - 1, one.number
+        return "\n".join(texts)
+
     @property
     def has_levels(self) -> bool:
         """Whether some line names a level."""
@@ -148,27 +190,48 @@ class ParsedLog:
         starts = dict(zip(batch.places, ids, strict=True))
         for place, line in enumerate(batch.lines):
             last = starts.get(place, last)
-            if place not in starts and (name := exception_of(line)):
+            if place in starts:
+                continue
+            [text] = self.texts([line])
+            if name := exception_of(text):
                 self._exceptions.setdefault(last, Counter())[name] += 1
+                self._first_lines.setdefault((last, name), batch.start + place + 1)
 
     def _by_template(self, counts: Mapping[int, Counter[str]]) -> dict[int, Counter[str]]:
         """Counts by the present ids."""
         found: dict[int, Counter[str]] = {}
         for number, counter in counts.items():
-            now = self.parser.resolve(number)
-            found.setdefault(-1 if now is None else now, Counter()).update(counter)
+            found.setdefault(self._present_id(number), Counter()).update(counter)
         return found
 
-    def rows(self) -> list[DigestRow]:
-        """All templates in the order of their first lines."""
+    def _present_id(self, number: int) -> int:
+        now = self.parser.resolve(number)
+        return EVICTED if now is None else now
+
+    def _exceptions_after(self, line: int) -> dict[int, Counter[str]]:
+        """The exceptions of each template that were first seen after a line."""
+        first: dict[tuple[int, str], int] = {}
+        for (number, name), place in self._first_lines.items():
+            key = self._present_id(number), name
+            first[key] = min(place, first.get(key, place))
+        found: dict[int, Counter[str]] = {}
+        for number, counts in self._by_template(self._exceptions).items():
+            new = {name: n for name, n in counts.items() if first[number, name] > line}
+            found |= {number: Counter(new)} if new else {}
+        return found
+
+    def rows(self, after: int = 0) -> list[DigestRow]:
+        """The templates that were first seen after a line, in the order of their first lines.
+
+        A template that has a new exception after this line is one of them, with what is new.
+        """
         templates = self.job.templates()  # settles the ids
-        levels = self._by_template(self._levels)
-        exceptions = self._by_template(self._exceptions)
+        levels, exceptions = self._by_template(self._levels), self._exceptions_after(after)
         rows = []
         for row in templates:
-            named = exceptions.get(row.id, Counter())
-            counts = levels.get(row.id, Counter[str]())
-            rows.append(DigestRow.of(row, counts, _compact(named) if named else ""))
+            if row.first_line > after or row.id in exceptions:
+                counts = levels.get(row.id, Counter[str]())
+                rows.append(DigestRow.of(row, counts, _top(exceptions.get(row.id, Counter()))))
         return sorted(rows, key=lambda row: (row.first_line, row.id))
 
     def values(self) -> dict[int, tuple[str, ...]]:
@@ -185,8 +248,10 @@ class ParsedLog:
         return {number: tuple(map(_compact, places)) for number, places in found.items()}
 
 
-def severity_of(level: str, template: str) -> int:
+def severity_of(level: str, text: str) -> int:
     """2 for errors, 1 for warnings, 0 for others; by the level, or else by the words.
+
+    In a template a value counts as one that tells of an error.
 
     >>> severity_of("warning", "write failed"), severity_of("", "write failed")
     (1, 2)
@@ -194,7 +259,7 @@ def severity_of(level: str, template: str) -> int:
     if level:
         rank = LEVELS.index(level)
         return 2 if rank >= LEVELS.index("error") else int(level == "warning")
-    return 2 * bool(_alarming.search(template))
+    return 2 * bool(_alarming.search(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +298,7 @@ class DigestRow:
     @property
     def severity(self) -> int:
         """2 for errors, 1 for warnings, 0 for others; by the level, or else by the words."""
-        return severity_of(self.level, self.template)
+        return severity_of(self.level, self.example if self.count == 1 else self.template)
 
     @property
     def level_text(self) -> str:
@@ -288,9 +353,9 @@ class Digest:
     cut: int | None = None
 
     @classmethod
-    def of(cls, log: ParsedLog, *, values: bool = False) -> Digest:
-        """The digest of a log, with all templates."""
-        rows = log.rows()
+    def of(cls, log: ParsedLog, *, values: bool = False, after: int = 0) -> Digest:
+        """The digest of a log, with all templates, or with those that are new after a line."""
+        rows = log.rows(after)
         if values:
             found = log.values()
             rows = [replace(row, values=found.get(row.id, ())) for row in rows]
@@ -487,6 +552,16 @@ def _cut(text: str, size: int | None) -> str:
     return text if size is None or len(text) <= size else f"{text[: size - 3]}..."
 
 
+def shorten(text: str, size: int) -> str:
+    """The first characters of a text, and how many were left out.
+
+    >>> shorten("door opened", 4), shorten("door", 4)
+    ('door... (7 more characters)', 'door')
+    """
+    rest = len(text) - size
+    return f"{text[:size]}... ({rest:,} more characters)" if rest > 0 else text
+
+
 def _code(text: str) -> str:
     """Text as code in a cell of a table."""
     text = text.replace("|", "\\|").replace("`", "'")
@@ -509,6 +584,18 @@ def _span(first: str, last: str) -> str:
     while len(others) > 1 and words[0] == others[0]:
         words, others = words[1:], others[1:]
     return f"{first} to {''.join(others)}"
+
+
+def _top(counts: Counter[str]) -> str:
+    """The most frequent exceptions, and the rarest one, which may be the news.
+
+    >>> _top(Counter("aaaaabbbbcccdde"))
+    'a (5), b (4), c (3), e (1), 5 different'
+    """
+    ranked = counts.most_common()
+    shown = [*ranked[:TOP_VALUES], *ranked[TOP_VALUES:][-1:]]
+    texts = [f"{name} ({count:,})" for name, count in shown]
+    return ", ".join(texts + [f"{len(ranked):,} different"] * (len(ranked) > len(shown)))
 
 
 _number = re.compile(r"[+-]?\d{1,15}(?:\.\d+)?")

@@ -328,8 +328,8 @@ class Job:
         self.counts, self.times = LineCounts(), SeenTimes()
         # Line numbers are noted from the first batch on in which not every line is a message.
         self._numbers, self._numbered = SeenTimes(), False
-        self._n_lines = self.parser.seen  # in all batches
-        self._begun = self._n_lines > 0  # whether there is a line that others can belong to
+        self._n_lines = 0  # in all batches
+        self._begun = bool(note) and self.parser.seen > 0  # whether a line can belong to another
         self._traced = False  # whether the last line is in a trace of Python
         if not note:
             return [], None
@@ -369,8 +369,7 @@ class Job:
         lines, n_known = chunk.lines, chunk.n_known
         if self._detecting and lines:
             first, self._detecting = lines[:SAMPLE], False
-            records = detect_fields(first, self._field) if _may_be_records(first) else None
-            self.header = records or detect_header(first)
+            self.header = find_header(first, self._field)
             self.timed = time_share(first)
             if self._field is not None and f"message={self._field}" not in self._fields:
                 raise SourceError(
@@ -414,6 +413,15 @@ class Job:
         slow = self.source.live and monotonic() - self._saved_at > PAUSE
         if due or (new and slow):
             self.save()
+
+
+def find_header(lines: Sequence[str], field: str | None = None) -> Header | None:
+    """The header that most of these lines have, or how they are read as records; None if neither.
+
+    ``field`` is the name of the field that is the message.
+    """
+    records = detect_fields(lines, field) if _may_be_records(lines) else None
+    return records or detect_header(lines)
 
 
 def _may_be_records(lines: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from .headers import level_of, seconds_of
+from .headers import TRACEBACK, exception_of, level_of, seconds_of
 
 TEMPLATE = "log.record.template"  # the attribute; PARAMETER.<name> are the values
 PARAMETER = f"{TEMPLATE}.parameter"
@@ -19,6 +19,7 @@ _SEVERITIES = {
     "critical": 21,
 }
 _LEVELS = ("", "trace", "debug", "info", "warning", "error", "critical")
+_frame = re.compile(r"\s+at \S|\s+File \"|goroutine \d+ \[")
 _name = re.compile(r"""([A-Za-z_][\w.-]*)(?:=|: ?)["'(\[]?$""")
 
 
@@ -46,15 +47,25 @@ def read_otlp(line: str) -> list[LogRecord] | None:
 
 
 def write_otlp(
-    body: str, time: str | None, level: str, template: str, parameters: Sequence[str]
+    body: str,
+    time: str | None,
+    level: str,
+    template: str,
+    parameters: Sequence[str],
+    more: Sequence[str] = (),
 ) -> str:
     """An export request with one record, its template and values as attributes.
 
     A value is named by the word before it (`port=<*>`, `port: <*>`), or by its place, from 1.
+    ``more`` are the lines after the first one: a stack trace, or else a part of the body.
     """
     names = _names(template, len(parameters))
     attributes = {TEMPLATE: template}
     attributes |= {f"{PARAMETER}.{n}": text for n, text in zip(names, parameters, strict=True)}
+    if exception := _exception(more):
+        attributes |= exception
+    elif any(map(str.strip, more)):
+        body = "\n".join([body, *more]).rstrip()
     record: dict[str, Any] = {}
     # A time without a year says too little.
     seconds = seconds_of(time) if time and re.search(r"\d{4}", time) else None
@@ -69,6 +80,27 @@ def write_otlp(
     scopes = [{"scope": {"name": "distinctkv"}, "logRecords": [record]}]
     request = {"resourceLogs": [{"resource": {}, "scopeLogs": scopes}]}
     return json.dumps(request, ensure_ascii=False)
+
+
+def _exception(lines: Sequence[str]) -> dict[str, str]:
+    """The attributes of an exception, by its stack trace; none if the lines are no trace.
+
+    Java writes the exception that was thrown last first, Python last.
+
+    >>> _exception(["IOError: no", "  at run (a.js:7)"])["exception.type"]
+    'IOError'
+    """
+    named = [line for line in lines if exception_of(line)]
+    if not named and not any(map(_frame.match, lines)):
+        return {}
+    found = {"exception.stacktrace": "\n".join(lines)}
+    own = [line for line in named if not line.startswith(("Caused by: ", "Suppressed: "))]
+    if own:
+        line = own[-1 if TRACEBACK in lines else 0]
+        found["exception.type"] = name = exception_of(line)
+        if message := line[len(name) + 1 :].strip():
+            found["exception.message"] = message
+    return found
 
 
 def _names(template: str, n_values: int) -> list[str]:
