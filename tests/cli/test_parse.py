@@ -115,11 +115,23 @@ def test_a_spreadsheet_can_read_it(tmp_path, line):
     assert (row["count"], row["example"]) == ("2", line)
 
 
-def test_of_a_progress_bar_the_last_text_is_the_line(tmp_path):
+def test_of_a_progress_bar_the_first_and_last_text_are_the_line(tmp_path):
     path = tmp_path / "app.log"
     bar = "\r".join(f"{n}% |###|" for n in range(5_000))
     path.write_bytes(f"start\r\n{bar}\rERROR: no disk\r\nhalf\rall\n".encode())
-    assert [row["example"] for row in table(path)] == ["start", "ERROR: no disk", "all"]
+    assert [row["example"] for row in table(path)] == [
+        "start",
+        "0% |###| ERROR: no disk",
+        "half all",
+    ]
+
+
+def test_a_message_is_no_formula(tmp_path):
+    path = tmp_path / "app.log"
+    path.write_text('{"msg": "\\r=cmd"}\n' * 9)
+    text = parse(path, "--csv").stdout_bytes.decode()
+    [row] = csv.DictReader(io.StringIO(text, newline=""))
+    assert row["example"] == "'\r=cmd"
 
 
 @pytest.mark.parametrize("first", "=+-@\t")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from distinctkv.logs import digest
+from distinctkv.logs import LogParser, digest
 from distinctkv.logs.fields import detect_fields, read_json, read_logfmt, restore_header
 from distinctkv.logs.headers import TRACEBACK
 from distinctkv.logs.otlp import read_otlp, write_otlp
@@ -53,7 +53,7 @@ def test_events_in_json_are_as_many_templates(names):
     assert rows[0].first_time == "2024-05-01T10:00:00Z"
 
 
-@pytest.mark.parametrize("prefix", ["api-1  | ", "[pod/api-7d9c-0/app] ", "pod-7 app "])
+@pytest.mark.parametrize("prefix", ["api-1  | ", "[pod/api-7d9c-0/app] ", "pod-7 app ", "x{y} | "])
 def test_a_container_may_have_its_name_before_each_record(prefix):
     rows = digest([prefix + line for line in records()]).rows
     assert [row.template for row in rows] == [f"{event} by worker <*>" for event in EVENTS]
@@ -68,13 +68,29 @@ def test_records_among_other_lines_keep_their_messages():
     assert all(any(event in text for text in texts) for event in EVENTS)
 
 
-def test_text_before_an_object_that_is_no_record_is_the_message():
-    payload = json.dumps({"message": "door", "id": 7})
-    lines = [f"{verb} payload {payload}" for verb in ("Sent", "Received") for _ in range(9)]
-    assert [row.template for row in digest(lines).rows] == [
-        "Sent payload <*>",
-        "Received payload <*>",
+@pytest.mark.parametrize(
+    "text", ["Sent", "FATAL: config rejected:", "2024-05-01 12:00:00 ERROR Lost"]
+)
+def test_text_before_an_object_is_part_of_the_message(text):
+    payload = json.dumps({"message": "door", "level": "info", "time": 7})
+    templates = {row.template for row in digest([f"{text} {payload}"] * 9 + records()).rows}
+    assert any("<*>" in template and "door" not in template for template in templates)
+    assert any(text.split()[-1] in template for template in templates)
+
+
+def test_the_time_before_a_record_is_its_time():
+    lines = [
+        f"2024-05-01T12:00:{n:02}.5Z stdout F " + json.dumps({"level": "info", "msg": f"door {n}"})
+        for n in range(30)
     ]
+    [row] = digest(lines).rows
+    assert (row.template, row.first_time) == ("door <*>", "2024-05-01T12:00:00.5Z")
+
+
+def test_half_a_record_is_a_line():
+    parser = LogParser()
+    parser.add_many(['3,"level":"info","msg":"door opened"}', '{"a": 1, "level": "info"} {}'])
+    assert len(parser) == 2
 
 
 def test_nested_fields_have_dotted_names():
@@ -172,6 +188,18 @@ def test_records_of_opentelemetry_are_read():
     assert (row.level, row.first_line, row.last_line) == ("error", 1, 30)
     assert row.first_time == "2024-05-01T10:00:00.000Z"
     assert restore_header(detect_fields(lines).state()).read(lines[:1]).places == [0, 0]
+
+
+def test_a_line_may_have_no_record_or_several():
+    def line(*bodies):
+        found = [{"body": {"stringValue": body}, "timeUnixNano": "1"} for body in bodies]
+        return json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": found}]}]})
+
+    lines = [line(f"2024-05-01 12:00:{n:02} ERROR door {n} fell") for n in range(30)]
+    lines += ['{"resourceLogs": []}', line("a.b.KeyError: lost", "\tat a.b.C(C.java:7)")]
+    found = digest(lines)
+    assert sum(row.count for row in found.rows) == 30
+    assert found.rows[0].exceptions == "a.b.KeyError (1)"
 
 
 def test_a_body_that_is_no_text_and_a_record_without_time():

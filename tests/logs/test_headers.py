@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distinctkv.logs import LogParser
-from distinctkv.logs.headers import Header, detect_header, in_trace, seconds_of
+from distinctkv.logs.headers import (
+    Header,
+    detect_header,
+    exception_of,
+    in_trace,
+    seconds_of,
+)
 from distinctkv.logs.job import Job
 from reproduction.data import loghub
 
@@ -326,13 +332,8 @@ def test_a_trace_belongs_to_the_line_before(trace):
 
 def test_an_indented_error_is_a_message():
     lines = [f"2024-05-01 10:00:{n:02} INFO door {n} opened" for n in range(20)]
-    indented = [
-        "  ERROR: no key",
-        "    [FATAL] the door fell",
-        "  error: no lock",
-        "  no error here",
-    ]
-    found = detect_header(lines).read([lines[0], *indented])
+    indented = ["  ERROR: no key", "    [FATAL] no door", "  error: no lock", "  no error here"]
+    found = detect_header(lines).read([lines[0], *indented, "  ERROR   0"])
     assert found.messages[1:] == indented[:3]
     assert found.levels[1:] == ["error", "critical", "error"]
 
@@ -341,15 +342,13 @@ def test_a_message_may_stand_below_its_header():
     lines = []
     for n in range(20):
         lines += ["info: House.Doors[7]", f"      Door {n} opened"]
-    lines += [
-        "fail: House.Doors[8]",
-        "      No key",
-        "      House.KeyException: lost",
-        "         at A.B()",
-    ]
+    lines += ["fail: House.Doors[8]", "      No key", "      House.KeyException: lost"]
+    lines += ["         at A.B()", "crit: House.Doors[9]"]
     found = detect_header(lines).read(lines)
-    assert found.messages[-3:] == ["Door 19 opened", "No key", "House.KeyException: lost"]
-    assert found.levels[-3:] == ["info", "error", "error"]
+    assert found.messages[-3:] == ["Door 19 opened", "No key", "crit: House.Doors[9]"]
+    assert found.levels[-3:] == ["info", "error", "critical"]
+    assert found.places[-3:] == [38, 40, 44]
+    assert exception_of(lines[42]) == "House.KeyException"
 
 
 def test_a_trace_ends_with_its_first_line_that_is_not_indented(tmp_path):

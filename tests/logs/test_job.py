@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distinctkv import SnapshotError
 from distinctkv.logs import LogParser, job
-from distinctkv.logs.headers import Header
+from distinctkv.logs.headers import CONSOLE, CONSOLE_FIELDS, Header
 from distinctkv.logs.job import EVICTED, SAMPLES, Job, SeenTimes
 
 LINES = [f"2024-05-01 10:{n // 60:02}:{n % 60:02} INFO door {n} opened" for n in range(3000)]
@@ -65,6 +65,27 @@ def test_the_lines_after_a_banner_give_the_header(tmp_path):
     made = done(new(path, state=state))
     assert made.header.fields == ("time", "level")
     assert len(made.templates()) == 2
+
+
+@pytest.mark.parametrize("detect", [True, False])
+def test_one_line_more_gives_no_header(tmp_path, detect):
+    path, state = tmp_path / "app.log", tmp_path / "app.state"
+    path.write_text("red\ngreen\n")
+    done(new(path, state=state, detect_header=detect))
+    path.write_text("red\ngreen\n" + (TEXT if not detect else "ERROR no key\n"))
+    assert done(new(path, state=state)).header is None
+
+
+@pytest.mark.parametrize("size", [40, 64, 1 << 12])
+def test_a_message_below_its_header_has_its_level_wherever_chunks_end(tmp_path, size):
+    path = tmp_path / "app.log"
+    rows = [("fail", "No key"), ("info", "Door 7 opened"), ("crit", "No door")] * 20
+    path.write_text("".join(f"{level}: House.Doors[7]\n      {text}\n" for level, text in rows))
+    header = Header(CONSOLE, CONSOLE_FIELDS)
+    made = new(path, chunk_size=size, header=header, detect_header=False)
+    found = [pair for batch in made for pair in zip(batch.levels, batch.messages, strict=True)]
+    names = {"fail": "error", "info": "info", "crit": "critical"}
+    assert found == [(names[level], text) for level, text in rows]
 
 
 def test_a_batch_knows_its_place_in_the_log(path):

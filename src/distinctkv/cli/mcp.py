@@ -107,7 +107,7 @@ def server(folders: tuple[Path, ...]) -> MCPServer:
         At most ``limit`` messages after the line ``after`` are shown; long lines are cut.
         """
         with logs([path], header, field) as [found]:
-            return valid(found.listing(id, limit, after, SIZE))
+            return valid(found.listing(id, max(1, limit), after, SIZE))
 
     tools = [Tool.from_function(one) for one in (digest, new_since, diff, lines_of)]
     for tool in tools:

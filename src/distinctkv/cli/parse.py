@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20  # bytes of text that are read, and then parsed, at a time
 ROWS = 40  # of a table, unless --top says more
 WIDE = 90  # columns from which times have a column of their own
-FORMULA = ("=", "+", "-", "@", "\t")  # how a formula in a spreadsheet begins
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a formula in a spreadsheet begins
 HEADER_OPTIONS: tuple[Any, ...] = (
     click.option(
         "--header",

@@ -121,7 +121,7 @@ class DiffRow:
     @property
     def listed(self) -> bool:
         """Whether chance does not explain it, or it is an error or an exception that is new."""
-        error = self.exception or severity_of(self.level, self.template) == 2
+        error = self.exception or severity_of(self.level, self.example) == 2
         return self.significant or (self.change == "new" and bool(error))
 
 

@@ -43,8 +43,8 @@ _alarming = re.compile(
         can(?:\ ?not|'t) | no\ (?:such|space|route) | un(?:able|available|caught|defined|
         expected(?:ly)?|handled|reachable|recoverable|resolved)
     )\b(?!
-        (?:\ (?:rate|count|code|status))?[\s:="'(<]*
-        (?:0(?:[.,]0+)?(?![.,]?\w) | (?:nil|null|none|false)>?(?:[,;)}\]]|$))
+        (?:\ (?:rate|count|code|status))?[\s:="'(<|]*
+        (?:0(?:[.,]0+)?(?!\w|[.,]\d) | (?:nil|null|none|false)>?(?:[,;)}\]]|$))
     ) |
     \bexit\w*[ _](?:(?:with|code|status)\W+)+(?:[1-9]|<\*>) |
     ^e:\s | [\u2715-\u2718\u274c]
@@ -158,13 +158,17 @@ class ParsedLog:
         return (one for one in self.occurrences() if one.match.id == now)
 
     def texts(self, lines: Sequence[str]) -> Sequence[str]:
-        """Lines that belong to a message, without the records that they are packed in."""
+        """Lines that belong to a message, each without the record that it is packed in."""
         header = self.job.header
         if not lines or not isinstance(header, FieldHeader):
             return lines
         outer = copy(header)
         outer.inner = None
-        return outer.read(lines).messages
+        found = outer.read(lines)
+        texts: list[list[str]] = [[] for _ in lines]
+        for place, message in zip(found.places, found.messages, strict=True):
+            texts[place].append(message)
+        return ["\n".join(parts) for parts in texts]
 
     def listing(self, number: int, limit: int, after: int, size: int) -> str:
         """The first messages of a template after a line, with numbers, in so many characters."""
@@ -188,12 +192,11 @@ class ParsedLog:
     def _note_exceptions(self, batch: Batch, ids: Sequence[int], last: int) -> None:
         """Note the exceptions in lines that belong to the line before."""
         starts = dict(zip(batch.places, ids, strict=True))
-        for place, line in enumerate(batch.lines):
+        if len(starts) == len(batch.lines):
+            return
+        for place, text in enumerate(self.texts(batch.lines)):
             last = starts.get(place, last)
-            if place in starts:
-                continue
-            [text] = self.texts([line])
-            if name := exception_of(text):
+            if place not in starts and (name := exception_of(text)):
                 self._exceptions.setdefault(last, Counter())[name] += 1
                 self._first_lines.setdefault((last, name), batch.start + place + 1)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from .headers import Header, Records, detect_header, level_of
 from .otlp import LogRecord, read_otlp
+from .tokenizer import BEFORE_RECORD
 
 NAMES: Mapping[str, tuple[str, ...]] = {  # of fields in lower case, the most telling first
     "message": (
@@ -23,7 +24,15 @@ NAMES: Mapping[str, tuple[str, ...]] = {  # of fields in lower case, the most te
     ),
     "time": (
         *("time", "timestamp", "@timestamp", "ts", "datetime", "date", "asctime", "t", "when"),
-        *("created_at", "eventtime", "event_time", "log.time", "__realtime_timestamp", "@t"),
+        *(
+            "created_at",
+            "eventtime",
+            "event_time",
+            "log.time",
+            "__realtime_timestamp",
+            "@t",
+            "(before)",
+        ),
     ),
     "level": (
         *("level", "severity", "levelname", "lvl", "log.level", "loglevel", "log_level"),
@@ -47,19 +56,23 @@ def _flatten(
 def read_json(line: str) -> Fields | None:
     """The fields of a JSON object, those of nested ones with dotted names; None if it is none.
 
-    Text before it, as the name of a container, is left out.
+    The name of a container before it is left out; a time there is the field ``(before)``.
 
     >>> read_json('api-1  | {"log": {"level": "info"}, "n": 7}')["log.level"]
     'info'
     """
-    start = line.find("{")
-    if start < 0 or not line.rstrip().endswith("}"):
+    line = line.lstrip("\ufeff \t")
+    before = None if line.startswith("{") else BEFORE_RECORD.match(line)
+    if before is None and not line.startswith("{"):
         return None
     try:
-        record = json.loads(line[start:])
+        record = json.loads(line if before is None else line[before.end() :])
     except (ValueError, RecursionError):
         return None
-    return dict(_flatten(record)) if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        return None
+    time = None if before is None else before["time"]
+    return dict(_flatten(record)) | ({} if time is None else {"(before)": time})
 
 
 _pair = re.compile(r"([A-Za-z_@][\w.@/-]*)=(\"(?:[^\"\\]|\\.)*\"|[^\s\"']*(?<!:))(?:\s+|$)")
@@ -177,18 +190,10 @@ def detect_fields(lines: Sequence[str], message: str | None = None) -> FieldHead
             continue
         if len(records) >= MIN_SHARE * len(lines):
             names = _choose(records, message)
-            if not _begins(form, lines) and (len(names) < 2 or "message" not in names):
-                continue  # text with an object behind it, not a record
             if "message" in names or (names and form == "json"):
                 header = FieldHeader(form, names)
                 return FieldHeader(form, names, _inner_header(header, lines))
     return None
-
-
-def _begins(form: str, lines: Sequence[str]) -> bool:
-    """Whether most records are the whole line."""
-    begun = sum(line.lstrip("\ufeff \t").startswith("{") for line in lines)
-    return form != "json" or 2 * begun >= len(lines)
 
 
 def _choose(records: Sequence[Fields], message: str | None) -> dict[str, str]:

@@ -198,19 +198,16 @@ class Header:
 
     def _read(self, lines: Sequence[str], begun: bool | None, traced: bool = False) -> Records:
         match, message, time, level = self._regex.match, self._message, self._time, self._level
-        below, above = CONSOLE_FIELDS[-1] in self.fields, ""  # the level of the header above
+        below = begun is not None and CONSOLE_FIELDS[-1] in self.fields
+        awaits = False  # the text below a header
         found = Records([], [], [], [])
         for place, line in enumerate(self._prepare(lines)):
             own = match(line)
             ends, traced = traced, in_trace([line], traced)
-            if below and own is not None:
-                above, begun = level_of(own["level"]), begun is not None
-                continue
-            if below and line[:1].isspace() and not _frame.match(line):
-                found.messages.append(line.strip())
-                found.times.append("")
-                found.levels.append(above)
-            elif own is None:
+            if own is None:
+                if awaits and line[:1].isspace():
+                    found.messages[-1], awaits = line.strip(), False
+                    continue
                 if begun and (ends or is_continuation(line)):
                     continue
                 found.messages.append(line)
@@ -219,6 +216,8 @@ class Header:
             else:
                 text = "" if time is None else own[time] or ""
                 body = line[own.end() :] if message is None else own[message] or ""
+                if awaits := below:
+                    body = line  # if nothing is below
                 named = _status_level(body) if level is None else level_of(own[level] or "")
                 if len(text) > 5 and text[0] in GLUED and text[1:5].isdigit():
                     named, text = level_of(text[0]), text[1:]
@@ -228,6 +227,10 @@ class Header:
             found.places.append(place)
             begun = begun is not None
         return found
+
+    def awaits_text(self, line: str) -> bool:
+        """Whether the message of this line is the next one."""
+        return CONSOLE_FIELDS[-1] in self.fields and self._regex.match(line) is not None
 
     def _prepare(self, lines: Sequence[str]) -> Sequence[str]:
         return _without_colours(lines) if self.fields else lines
@@ -354,12 +357,12 @@ _continuation = re.compile(
     r"goroutine \d+ \[|"
     rf"{_EXCEPTION}(?::\s|$)"
 )
-_frame = re.compile(r"\s+(?:at |--- |\.\.\. )")
 # An indented line that says so is an error of its own, as a script writes it within a log.
-_error = re.compile(r"\s+\W{0,3}(ERROR|FATAL|PANIC|CRITICAL|SEVERE)\b|\s+(error|fatal|panic)[:\]]")
+_error = re.compile(r"\s+\W{0,3}(ERROR|FATAL|PANIC|CRITICAL|SEVERE|error|fatal|panic)[:\]]")
 _exception = re.compile(
     r"(?:Caused by: |Suppressed: )?((?:[a-zA-Z_][\w$]*\.)*[A-Z][\w$]*)(?::\s|$)"
 )
+_indented_exception = re.compile(rf"\s+((?:[a-zA-Z_]\w*\.)+{_EXCEPTION})(?::\s|$)")
 TRACEBACK = "Traceback (most recent call last):"
 
 
@@ -377,7 +380,7 @@ def is_continuation(line: str) -> bool:
 def _indented_level(line: str) -> str:
     """The level of an error within indented text; empty if there is none."""
     found = _error.match(line)
-    return "" if found is None else level_of(found[1] or found[2])
+    return "" if found is None else level_of(found[1])
 
 
 def in_trace(lines: Sequence[str], traced: bool = False) -> bool:
@@ -400,7 +403,7 @@ def exception_of(line: str) -> str:
     >>> exception_of("Caused by: java.io.IOException: no"), exception_of("TimeoutExpired: 3 s")
     ('java.io.IOException', 'TimeoutExpired')
     """
-    found = _exception.match(line)
+    found = _indented_exception.match(line) if line[:1].isspace() else _exception.match(line)
     return "" if found is None else found[1]
 
 

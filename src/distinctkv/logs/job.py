@@ -20,6 +20,7 @@ from .reader import CHUNK, Chunk, LineCounts, LineSource, Position
 
 NOTE = "distinctkv parse"  # the key of a job in the parser's note; other keys are the user's
 ALERTS = "distinctkv watch"  # the key of the alerts that wait
+MIN_LINES = 10  # after a banner, that a header is detected from
 LINES = 50_000  # between two saves; more if there are many slots to save
 LINES_PER_SLOT = 25
 PAUSE = 5.0  # seconds between two saves of what comes slowly
@@ -217,8 +218,8 @@ class Job:
                 pending, n_known = [], 0
             if self._stop():
                 break
-        if pending:
-            yield self._batch(Chunk(pending, n_known))
+        if pending or (self._carried and self._state is None):
+            yield self._batch(Chunk(pending, n_known), last=self._state is None)
         if self.source.has_partial:
             self.save()
             self._finished = True
@@ -311,6 +312,8 @@ class Job:
             "lines": self._n_lines,
             "continued": self.continued,
             "traced": self._traced,
+            "carried": self._carried,
+            "detects": self._detects,
             "without_header": self.without_header,
             "header": header and header.state(),
             "times": self.times.state(),
@@ -331,9 +334,12 @@ class Job:
         self._n_lines = 0  # in all batches
         self._begun = bool(note) and self.parser.seen > 0  # whether a line can belong to another
         self._traced = False  # whether the last line is in a trace of Python
+        self._carried: list[str] = []  # the last line, if its message is the next one
+        self._detects = False  # whether a header was looked for from the first line on
         if not note:
             return [], None
-        self._traced = bool(note["traced"])
+        self._traced, self._carried = bool(note["traced"]), [*map(str, note.get("carried", ()))]
+        self._detects = bool(note.get("detects", False))
         self._n_lines, self.continued = int(note["lines"]), int(note["continued"])
         if note["numbers"] is not None:
             self._numbers, self._numbered = SeenTimes.restore(note["numbers"]), True
@@ -348,8 +354,9 @@ class Job:
     def _set_header(self, header: Header | None, detect: bool) -> None:
         """Use the header that is given, unless lines were parsed with another one before."""
         begun = self.counts.lines > 0
+        self._detects = detect and (self._detects or not begun)
         # A few lines without a header may be a banner: the lines after them decide.
-        self._detecting = detect and self.counts.lines < ENOUGH and self.header is None
+        self._detecting = self._detects and self.counts.lines < ENOUGH and self.header is None
         if detect or not begun:
             self.header = self.header or header
             return
@@ -365,9 +372,11 @@ class Job:
         slow = self.source.waiting and (len(lines) >= ENOUGH or seconds > PATIENCE)
         return bool(lines) and (len(lines) >= SAMPLE or slow)
 
-    def _batch(self, chunk: Chunk) -> Batch:
-        lines, n_known = chunk.lines, chunk.n_known
-        if self._detecting and lines:
+    def _batch(self, chunk: Chunk, last: bool = False) -> Batch:
+        lines, n_known = [*self._carried, *chunk.lines], chunk.n_known
+        n_known += len(self._carried) if n_known else 0
+        self._carried = []
+        if self._detecting and (len(lines) >= MIN_LINES or (lines and not self._n_lines)):
             first, self._detecting = lines[:SAMPLE], False
             self.header = find_header(first, self._field)
             self.timed = time_share(first)
@@ -377,6 +386,8 @@ class Job:
                     "name another field, or none"
                 )
         start, header = self._n_lines, self.header
+        if header is not None and lines and not last and header.awaits_text(lines[-1]):
+            self._carried = [lines.pop()]
         self._n_lines += len(lines)
         if header is None or not lines:
             return Batch(start, lines, lines, [], n_known, [], range(len(lines)))

@@ -97,7 +97,7 @@ class LineSplitter:
         """The lines that end in these bytes."""
         data = self._partial + data
         end = data.rfind(b"\n") + 1
-        self._partial = _visible(data[end:])[: self._keep + 1]
+        self._partial = _without_middle(data[end:])[: self._keep + 1]
         return self._decode(data[:end]) if end else []
 
     def end(self) -> list[str]:
@@ -109,7 +109,7 @@ class LineSplitter:
         if b"\r\n" in block:
             block = block.replace(b"\r\n", b"\n")
         if b"\r" in block:
-            block = b"\n".join([_visible(line).rstrip(b"\r") for line in block.split(b"\n")])
+            block = b"\n".join([_first_and_last(line) for line in block.split(b"\n")])
         try:
             lines = block.decode().split("\n")[:-1]
         except UnicodeDecodeError:
@@ -443,9 +443,19 @@ class LineSource:
         return file.read(size) if file.ready(POLL) else None
 
 
-def _visible(line: bytes) -> bytes:
-    """What a terminal shows of a line: the text after its last carriage return."""
-    return line[line.rstrip(b"\r").rfind(b"\r") + 1 :] if b"\r" in line else line
+def _first_and_last(line: bytes) -> bytes:
+    """The first and the last of the texts that carriage returns part."""
+    if b"\r" not in line:
+        return line
+    texts = [text for text in line.split(b"\r") if text.strip()]
+    return b" ".join([*texts[:1], *texts[1:][-1:]])
+
+
+def _without_middle(partial: bytes) -> bytes:
+    """The same of a line that has not ended, with one carriage return between."""
+    first, _, rest = partial.partition(b"\r")
+    cut = rest.rstrip(b"\r").rfind(b"\r")
+    return partial if cut < 0 else first + rest[cut:]
 
 
 def _chunk(lines: list[str], data: bytes, n_bytes: int, first_known: bool) -> Chunk:

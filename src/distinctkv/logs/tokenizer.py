@@ -99,7 +99,12 @@ _message = re.compile(
     rf"(?<![\w.-])(?:{'|'.join(sorted(MESSAGE_FIELDS))})(?:\\?[\"']\s*:\s*(?=\\?[\"'])|=)"
     r"(?:(\\?[\"'])(?!\{)(?P<text>.*?)(?<!\\)\1|(?P<word>[^\s\"'=]+)(?<!:)(?!\S))"
 )
-# A JSON object with a level is a record, whatever stands before it, as the name of a container.
+# What stands before each record of a container: "api-1  | ", "[pod/api/web] ", a pod and its
+# container, a time with or without "stdout F".
+BEFORE_RECORD = re.compile(
+    r"(?:\S+ *\| *|\[\S+\] |(?=\S*\d)[\w.-]+-[\w.-]+ [a-z][\w-]* |"
+    r"(?P<time>\d[\d:.,TZ+-]{9,}) (?:std(?:out|err) [FP] )?)(?=\{\s*\")"
+)
 _level_name = re.compile(r"[{,]\s*\"(?:level|severity|lvl|levelname)\"\s*:")
 # Quoted text is the message if it is the whole line, or only name=value pairs follow.
 _opening = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*+)"(?=\s+[\w.-]+=|$)')
@@ -132,9 +137,9 @@ def mask(line: str) -> str:
     "Took <*> ms, call f(<*>) for '<*>' in <*>"
     """
     json = line[:1] == "{" and line[-1:] == "}"
-    if line[-1:] == "}" and not json and _level_name.search(line):
-        start = line.index("{")
-        return _mask(line[:start], json) + mask(line[start:])
+    before = BEFORE_RECORD.match(line) if line[-1:] == "}" and not json else None
+    if before and _level_name.search(line, before.end()):
+        return _mask(before[0], json) + mask(line[before.end() :])
     if line[:1] == '"':
         found = _opening.match(line)
     else:
