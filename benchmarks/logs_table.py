@@ -106,6 +106,16 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Row]) -> dict[str, 
     return {"title": title, "columns": list(columns), "rows": list(rows)}
 
 
+def compact(result: dict[str, Any]) -> str:
+    """JSON with a line for each row of a table."""
+    tables = []
+    for one in result.pop("tables"):
+        rows = ",\n   ".join(json.dumps(row) for row in one.pop("rows"))
+        tables.append(f'  {json.dumps(one)[:-1]}, "rows": [\n   {rows}\n  ]}}')
+    head = json.dumps(result, indent=1)[:-2]
+    return head + ',\n "tables": [\n' + ",\n".join(tables) + "\n ]\n}\n"
+
+
 def main() -> None:
     """Read, arrange and write."""
     truth, holdout, logs = (
@@ -116,7 +126,7 @@ def main() -> None:
     result = {
         "title": "The log parser",
         "date": truth["machine"]["date"][:10],
-        "machine": f"{truth['machine']['machine']}, one thread, CPU time",
+        "machine": "{machine}, one thread, CPU time; {versions}".format(**truth["machine"]),
         "command": "; ".join(f"python -m benchmarks.{command}" for command in COMMANDS),
         "tables": [
             table("Means over logs, one setting for each parser",
@@ -134,7 +144,7 @@ def main() -> None:
                   ("ours", "lines", "MB", "variants", "templates"), memory(logs)),
         ],
     }  # fmt: skip
-    snapshot.replace(RESULTS, json.dumps(result, indent=1).encode() + b"\n")
+    snapshot.replace(RESULTS, compact(result).encode())
 
 
 if __name__ == "__main__":

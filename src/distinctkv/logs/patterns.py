@@ -16,7 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
-from itertools import combinations
+from itertools import combinations, islice
 from math import ceil
 from operator import eq, xor
 from typing import Any
@@ -288,8 +288,8 @@ class Evidence:
 
     def _both_vary(self, words: tuple[Counter[str], Counter[str]], needed: int) -> bool:
         """Whether each of two places has so many words, or they share some: from a to b, b to c."""
-        counted = (sum([_kind(word) > 0 for word in part]) for part in words)
-        return min(counted) >= needed or len(words[0].keys() & words[1].keys()) >= self._few
+        many = min(map(len, words)) >= needed and all(_are_counted(part, needed) for part in words)
+        return many or len(words[0].keys() & words[1].keys()) >= self._few
 
     def _words_of(
         self, number: int, pattern: Key, key: Key, places: tuple[int, int], change: int
@@ -353,6 +353,11 @@ def _opened(key: Key, one: int, two: int) -> Key:
     if not (is_word(key[one]) and is_word(key[two])):
         return key
     return (*key[:one], WILD, *key[one + 1 : two], WILD, *key[two + 1 :])
+
+
+def _are_counted(words: Iterable[str], needed: int) -> bool:
+    """Whether so many of these words are counted."""
+    return len([*islice(filter(_kind, words), needed)]) == needed
 
 
 @lru_cache(1 << 14)
