@@ -346,7 +346,7 @@ def companion_needles() -> Figure:
         axes.pcolormesh(found, vmin=0, vmax=1, cmap=shades)
         for y, line in enumerate(found):
             for x, part in enumerate(line):
-                colour = "white" if part > 0.6 else INK
+                colour = "white" if part > 0.35 else INK
                 axes.text(x + 0.5, y + 0.5, f"{100 * part:.0f}", color=colour, **middle)
         axes.set(title=title, xlabel="bytes", xticks=np.arange(4) + 0.5, xticklabels=lengths)
         axes.set(yticks=np.arange(5) + 0.5, yticklabels=depths if axes is panels[0] else [])

@@ -353,6 +353,22 @@ def test_every_table_shows_what_its_task_has_left(text, tmp_path):
         assert len(rows["depths", f"1k_{read}"].measures) == len(needles.DEPTHS)
 
 
+def test_small_models_are_measured_on_texts_of_the_length_they_learn_from(text, tmp_path):
+    setting = tasks.small_setting(text, tmp_path)
+    whole = text.segments["held out"].shape[1] - 1
+    assert setting.tokens == min(whole, setting.train.length)
+    for name, rows in setting.corpus.segments.items():
+        assert len(rows) <= 32
+        for mask in setting.corpus.slices[name].values():
+            assert mask.shape == (len(rows), rows.shape[1] - 1)
+
+
+def test_small_models_have_found_needles_under_every_read():
+    rows = {row.name: row for row in study.small_rows() if row.table == "small depths"}
+    for read in ("full", "cache_20", "cache_20_trained", "h2o_20", "window_20", "mamba2"):
+        assert len(rows[f"1k_{read}"].measures) == len(needles.DEPTHS)
+
+
 def test_what_is_collected_is_added_to_the_file(tmp_path):
     for task, number in (("a", 1), ("b", 2), ("a", 3)):
         folder = tmp_path / str(number)
