@@ -215,11 +215,13 @@ def test_what_is_written_has_the_names_of_opentelemetry():
         "port=7 to 8", "2024-05-01 10:00:00", "warning", "port=<*> to <*>", ("7", "8")
     )
     [record] = json.loads(text)["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
-    found = {one["key"]: one["value"]["stringValue"] for one in record["attributes"]}
+    found = {one["key"]: one["value"] for one in record["attributes"]}
     assert found == {
-        "log.record.template": "port=<*> to <*>",
-        "log.record.template.parameter.port": "7",
-        "log.record.template.parameter.2": "8",
+        "log.record.template": {"stringValue": "port=<*> to <*>"},
+        "log.record.template.parameter.port": {"stringValue": "7"},
+        "log.record.template.wildcards": {
+            "arrayValue": {"values": [{"stringValue": "7"}, {"stringValue": "8"}]}
+        },
     }
     assert (record["severityText"], record["severityNumber"]) == ("WARNING", 13)
     assert record["timeUnixNano"] == "1714557600000000000"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distinctkv import SnapshotError
 from distinctkv.logs import LogParser, job
-from distinctkv.logs.headers import CONSOLE, CONSOLE_FIELDS, Header
+from distinctkv.logs.headers import Header, detect_header
 from distinctkv.logs.job import EVICTED, SAMPLES, Job, SeenTimes
 
 LINES = [f"2024-05-01 10:{n // 60:02}:{n % 60:02} INFO door {n} opened" for n in range(3000)]
@@ -81,7 +81,7 @@ def test_a_message_below_its_header_has_its_level_wherever_chunks_end(tmp_path, 
     path = tmp_path / "app.log"
     rows = [("fail", "No key"), ("info", "Door 7 opened"), ("crit", "No door")] * 20
     path.write_text("".join(f"{level}: House.Doors[7]\n      {text}\n" for level, text in rows))
-    header = Header(CONSOLE, CONSOLE_FIELDS)
+    header = detect_header(path.read_text().splitlines())
     made = new(path, chunk_size=size, header=header, detect_header=False)
     found = [pair for batch in made for pair in zip(batch.levels, batch.messages, strict=True)]
     names = {"fail": "error", "info": "info", "crit": "critical"}

@@ -51,7 +51,7 @@ class Size:
 
 
 BASE = Size()
-SMALL = Size(128, 4, (1, 3), 3, window=128, delta_heads=2)  # trains on a CPU in an hour
+SMALL = Size(128, 4, (1, 3), 3, window=128, delta_heads=2)  # trains on a CPU
 TOY = Size(32, 4, (1, 3), 4, 16, 8, 16, 32, 2)
 
 

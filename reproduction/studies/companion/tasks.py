@@ -210,7 +210,7 @@ def toy_setting(folder: Path) -> Setting:
 
 
 def small_setting(corpus: Corpus, folder: Path) -> Setting:
-    """Models that a CPU trains in an hour, on texts of 1,024 bytes, to find needles."""
+    """Models that a CPU trains, on texts of 1,024 bytes, to find needles."""
     text = Schedule(steps=300, rate=2e-3, batch=8, length=1024, warm=50)
     return Setting(
         corpus.first(32, text.length), folder, SMALL, train=text,

@@ -490,7 +490,7 @@ class Digest:
             f"{self.name}: {_counted(self.n_lines, 'line')}, {_counted(len(self.rows), 'template')}"
         )
         if self.n_continued:
-            text += f"; {_counted(self.n_continued, 'line')} of traces belong to the line before"
+            text += f"; {_counted(self.n_continued, 'line')} belong to the line before"
         return text
 
     def _rest(self) -> list[str]:

@@ -198,7 +198,7 @@ class Header:
 
     def _read(self, lines: Sequence[str], begun: bool | None, traced: bool = False) -> Records:
         match, message, time, level = self._regex.match, self._message, self._time, self._level
-        below = begun is not None and CONSOLE_FIELDS[-1] in self.fields
+        below = begun is not None and self.fields == CONSOLE_FIELDS
         awaits = False  # the text below a header
         found = Records([], [], [], [])
         for place, line in enumerate(self._prepare(lines)):
@@ -230,7 +230,7 @@ class Header:
 
     def awaits_text(self, line: str) -> bool:
         """Whether the message of this line is the next one."""
-        return CONSOLE_FIELDS[-1] in self.fields and self._regex.match(line) is not None
+        return self.fields == CONSOLE_FIELDS and self._regex.match(line) is not None
 
     def _prepare(self, lines: Sequence[str]) -> Sequence[str]:
         return _without_colours(lines) if self.fields else lines

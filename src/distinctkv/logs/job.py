@@ -338,8 +338,8 @@ class Job:
         self._detects = False  # whether a header was looked for from the first line on
         if not note:
             return [], None
-        self._traced, self._carried = bool(note["traced"]), [*map(str, note.get("carried", ()))]
-        self._detects = bool(note.get("detects", False))
+        self._traced, self._carried = bool(note["traced"]), [*map(str, note["carried"])]
+        self._detects = bool(note["detects"])
         self._n_lines, self.continued = int(note["lines"]), int(note["continued"])
         if note["numbers"] is not None:
             self._numbers, self._numbered = SeenTimes.restore(note["numbers"]), True

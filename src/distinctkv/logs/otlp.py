@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 
 from .headers import TRACEBACK, exception_of, level_of, seconds_of
 
-TEMPLATE = "log.record.template"  # the attribute; PARAMETER.<name> are the values
-PARAMETER = f"{TEMPLATE}.parameter"
+# The attributes of OpenTelemetry's drain processor: PARAMETER.<name> are values with a name,
+# WILDCARDS all values in order.
+TEMPLATE = "log.record.template"
+PARAMETER, WILDCARDS = f"{TEMPLATE}.parameter", f"{TEMPLATE}.wildcards"
 WILDCARD = "<*>"
 # Severity numbers of OpenTelemetry are four for each level, from 1; a notice is the second of info.
 _SEVERITIES = {
@@ -56,12 +58,13 @@ def write_otlp(
 ) -> str:
     """An export request with one record, its template and values as attributes.
 
-    A value is named by the word before it (`port=<*>`, `port: <*>`), or by its place, from 1.
+    A value is named by the word before it (`port=<*>`, `port: <*>`).
     ``more`` are the lines after the first one: a stack trace, or else a part of the body.
     """
-    names = _names(template, len(parameters))
     attributes = {TEMPLATE: template}
-    attributes |= {f"{PARAMETER}.{n}": text for n, text in zip(names, parameters, strict=True)}
+    attributes |= {
+        f"{PARAMETER}.{name}": text for name, text in _named(template, parameters).items()
+    }
     if exception := _exception(more):
         attributes |= exception
     elif any(map(str.strip, more)):
@@ -77,6 +80,9 @@ def write_otlp(
     record["attributes"] = [
         {"key": name, "value": {"stringValue": text}} for name, text in attributes.items()
     ]
+    if parameters:
+        values = [{"stringValue": text} for text in parameters]
+        record["attributes"].append({"key": WILDCARDS, "value": {"arrayValue": {"values": values}}})
     scopes = [{"scope": {"name": "distinctkv"}, "logRecords": [record]}]
     request = {"resourceLogs": [{"resource": {}, "scopeLogs": scopes}]}
     return json.dumps(request, ensure_ascii=False)
@@ -103,19 +109,17 @@ def _exception(lines: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _names(template: str, n_values: int) -> list[str]:
-    """A name for each value; a name that comes again gets its place.
+def _named(template: str, values: Sequence[str]) -> dict[str, str]:
+    """The values that have a name before them, by the name; the first one of each.
 
-    >>> _names("from <*> port=<*> to <*> port=<*>", 4)
-    ['1', 'port', '3', 'port.4']
+    >>> _named("from <*> port=<*> to <*> port=<*>", ["a", "7", "b", "8"])
+    {'port': '7'}
     """
-    names: list[str] = []
-    texts = template.split(WILDCARD)
-    for place in range(n_values):
-        found = _name.search(texts[place]) if place < len(texts) - 1 else None
-        name = found[1] if found else f"{place + 1}"
-        names.append(f"{name}.{place + 1}" if name in names else name)
-    return names
+    found: dict[str, str] = {}
+    for text, value in zip(template.split(WILDCARD), values, strict=False):
+        if name := _name.search(text):
+            found.setdefault(name[1], value)
+    return found
 
 
 def _read(record: dict[str, Any]) -> LogRecord:
